@@ -1,0 +1,138 @@
+//! Records of the ring buffer. Flat, without padding, every length a multiple of eight.
+//!
+//! Order is truth: the ring orders records by reservation, a release of an address is
+//! written before the target gives it up and an allocation after the target owns it, so
+//! two owners of one address never overlap.
+
+/// Frames of one stack that are kept at the most, the allocator's caller first.
+pub const MAX_FRAMES: usize = 127;
+
+/// What a record says. The numbers are the wire format and are never reused.
+#[repr(u8)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Kind {
+    /// An allocation succeeded; written at the call's return. [`AllocRecord`].
+    Alloc = 1,
+    /// A block is given back; written at the call's entry. [`AddrRecord`].
+    Free = 2,
+    /// `realloc` was entered: the old block is given up until the call's end is known.
+    /// [`AddrRecord`].
+    GiveUp = 3,
+    /// `realloc` failed: the block that this thread gave up is live again. [`AddrRecord`].
+    TakeBack = 4,
+    /// `realloc` to size zero freed the block that this thread gave up. [`AddrRecord`].
+    Release = 5,
+    /// The frames of a stack hash, sent once before the first record that names it.
+    /// [`StackHead`] followed by the frames.
+    Stack = 6,
+    /// Everything that was written before it belongs to the batch it ends. [`AddrRecord`],
+    /// whose address is the number that the user side asked for.
+    Mark = 7,
+    /// The target replaced its image by `exec`: every block is gone. [`AddrRecord`], zero.
+    Exec = 8,
+}
+
+impl Kind {
+    /// The kind of this number, if there is one.
+    pub const fn from_u8(number: u8) -> Option<Self> {
+        match number {
+            1 => Some(Self::Alloc),
+            2 => Some(Self::Free),
+            3 => Some(Self::GiveUp),
+            4 => Some(Self::TakeBack),
+            5 => Some(Self::Release),
+            6 => Some(Self::Stack),
+            7 => Some(Self::Mark),
+            8 => Some(Self::Exec),
+            _ => None,
+        }
+    }
+}
+
+/// Set on [`Kind::Alloc`]: the call was a `realloc` that gave up a block before, which is
+/// now gone for good.
+pub const FLAG_RESIZED: u8 = 1;
+/// Set on [`Kind::Free`] and [`Kind::GiveUp`]: this thread's previous release was of the
+/// same address and it allocated nothing since. One deallocator that calls another
+/// (`free_sized` calling `free`) looks like this.
+pub const FLAG_REPEAT: u8 = 2;
+
+/// First eight bytes of every record.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Head {
+    /// A [`Kind`].
+    pub kind: u8,
+    /// `FLAG_…` bits.
+    pub flags: u8,
+    /// Which allocator: the number that the user side put into the attach cookie.
+    pub family: u16,
+    /// Thread that made the call, as its kernel id in the tracer's pid namespace.
+    pub tid: u32,
+}
+const _: () = assert!(size_of::<Head>() == 8);
+
+/// A block that an allocator handed out.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AllocRecord {
+    /// Kind, flags, family, thread.
+    pub head: Head,
+    /// Address that the caller received.
+    pub addr: u64,
+    /// Bytes that the caller asked for, not what the allocator rounded them up to.
+    pub size: u64,
+    /// Hash of the caller's stack, or zero when the stack was lost.
+    pub stack: u64,
+}
+const _: () = assert!(size_of::<AllocRecord>() == 32);
+
+/// A record that carries one number: an address, or the number of a mark.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AddrRecord {
+    /// Kind, flags, family, thread.
+    pub head: Head,
+    /// The block's address; of a [`Kind::Mark`], its number.
+    pub addr: u64,
+}
+const _: () = assert!(size_of::<AddrRecord>() == 16);
+
+/// Why a stack has no further frame.
+#[repr(u32)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum StackEnd {
+    /// The outermost frame of the thread was reached.
+    Whole = 1,
+    /// [`MAX_FRAMES`] frames were taken and there are more.
+    DepthLimit = 2,
+    /// The next frame could not be found: no frame pointer, or not readable.
+    Broken = 3,
+}
+
+impl StackEnd {
+    /// The end of this number, if there is one.
+    pub const fn from_u32(number: u32) -> Option<Self> {
+        match number {
+            1 => Some(Self::Whole),
+            2 => Some(Self::DepthLimit),
+            3 => Some(Self::Broken),
+            _ => None,
+        }
+    }
+}
+
+/// Start of a stack's record; `n_frames` return addresses of eight bytes follow.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StackHead {
+    /// Kind, flags, family, thread.
+    pub head: Head,
+    /// [`crate::hash::StackHash`] over the frames.
+    pub hash: u64,
+    /// Return addresses that follow, the allocator's caller first.
+    pub n_frames: u32,
+    /// A [`StackEnd`].
+    pub end: u32,
+}
+const _: () = assert!(size_of::<StackHead>() == 24);

@@ -1,0 +1,2 @@
+//! outlive
+fn main() {}
