@@ -1,1 +1,3 @@
 //! outlive
+pub mod intake;
+pub mod probes;
