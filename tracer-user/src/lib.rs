@@ -1,1 +1,5 @@
 //! outlive
+
+pub mod residency;
+pub mod symbols;
+pub mod target;
