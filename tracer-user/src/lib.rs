@@ -11,4 +11,5 @@ pub mod ledger;
 pub mod probes;
 pub mod report;
 pub mod stacks;
+pub mod target;
 pub mod units;
