@@ -1,11 +1,16 @@
 //! How a session comes to its end.
 
-use std::{io, os::fd::OwnedFd};
+use std::{
+    io,
+    os::fd::{AsFd as _, OwnedFd},
+};
 
 use tokio::{
     io::unix::AsyncFd,
     signal::unix::{Signal, SignalKind, signal},
 };
+
+use crate::target::process::Process;
 
 /// Requests to stop: Ctrl-C, a terminal that closes, a supervisor.
 pub(super) struct Interrupts {
@@ -39,8 +44,9 @@ impl Interrupts {
 pub(super) struct ExitWatch(AsyncFd<OwnedFd>);
 
 impl ExitWatch {
-    /// Watches the process behind this pidfd.
-    pub(super) fn new(pidfd: OwnedFd) -> io::Result<Self> {
+    /// Watches this process.
+    pub(super) fn new(process: &Process) -> io::Result<Self> {
+        let pidfd = process.as_fd().try_clone_to_owned()?;
         AsyncFd::with_interest(pidfd, tokio::io::Interest::READABLE).map(Self)
     }
 

@@ -8,19 +8,19 @@ use std::{
 
 use anyhow::Context as _;
 use jiff::Zoned;
+use tracer_common::event::StackEnd;
 
 use super::{DriveError, Plan, Tracer, start::Child};
 use crate::{
-    batches::{self, Change},
+    batches,
     cli::exit,
-    growth::{self, Budget, Growth, Losses, Notice, Outcome, Reason, judge},
+    growth::{Budget, Growth, Losses, Outcome, Reason, judge, notices},
     report::{
         Options,
         folder::Folder as Files,
         model::{self, Session},
     },
     stacks::StackId,
-    symbols::Symbolizer,
     target::process::kernel_release,
 };
 
@@ -131,7 +131,11 @@ impl Folder {
             (model::Verdict::Inconclusive, true) => exit::INCONCLUSIVE,
         };
         session.stacks = stacks(tracer);
-        session.notices = notices(tracer, &growth, &session);
+        let notices = notices(&growth, tracer.batches(), bytes_of_cut_stacks(tracer));
+        session.notices = notices
+            .iter()
+            .map(|notice| model::Notice { name: notice.name().to_owned(), text: notice.to_string() })
+            .collect();
         self.files.write(&session, &Options { top: 20, width: 80, color: false })?;
         Ok(Finished { session, folder: self.files.path().to_owned() })
     }
@@ -259,7 +263,7 @@ fn spelled(reason: &Reason) -> String {
 fn stacks(tracer: &Tracer) -> Vec<model::Stack> {
     let changed = tracer.batches().changed_stacks();
     let ids: Vec<StackId> = changed.iter().map(|(id, _)| *id).collect();
-    let named = named(tracer, &ids);
+    let named = tracer.named(&ids);
     changed
         .into_iter()
         .zip(named)
@@ -273,21 +277,18 @@ fn stacks(tracer: &Tracer) -> Vec<model::Stack> {
         .collect()
 }
 
-/// The frames of each stack, with names.
-pub(super) fn named(tracer: &Tracer, ids: &[StackId]) -> Vec<Vec<model::Frame>> {
-    let stacks = tracer.ledger().stacks();
-    let addrs = ids.iter().flat_map(|id| stacks.frames(*id).iter().copied());
-    let names = Symbolizer::resolve(tracer.binder(), addrs);
-    ids.iter()
-        .map(|id| {
-            let frames = stacks.frames(*id).iter();
-            frames.flat_map(|addr| names.frames(*addr).iter().cloned()).collect()
-        })
-        .collect()
-}
-
 fn family(tracer: &Tracer, id: StackId) -> String {
     let family = tracer.ledger().stacks().family(id);
     let object = tracer.objects().iter().find(|object| Some(object.family) == family);
     object.map_or_else(|| "unknown".to_owned(), |object| object.family_name.clone())
+}
+
+/// Bytes gained by stacks whose callers are not all known.
+fn bytes_of_cut_stacks(tracer: &Tracer) -> u64 {
+    let stacks = tracer.ledger().stacks();
+    let changed = tracer.batches().changed_stacks();
+    let cut = changed.iter().filter(|(id, _)| {
+        stacks.trace(*id).is_none_or(|trace| trace.end != StackEnd::Whole)
+    });
+    cut.map(|(_, change)| u64::try_from(change.bytes).unwrap_or(0)).sum()
 }

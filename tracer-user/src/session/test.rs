@@ -29,7 +29,7 @@ pub fn test(plan: &TestPlan) -> anyhow::Result<Finished> {
     match &plan.subject {
         Subject::Process { pid, batch } => {
             let process = Process::open(*pid)?;
-            let folder = Folder::prepare(&plan.plan, process.pid)?;
+            let folder = Folder::prepare(&plan.plan)?;
             let mut tracer = Tracer::load(process, options)?;
             tracer.attach()?;
             let drive = |pid| Ok(Drive::Command { words: batch.clone(), pid });
@@ -59,7 +59,7 @@ fn begin(
     options: TraceOptions,
     streams: start::Streams,
 ) -> anyhow::Result<(Tracer, Child, Folder)> {
-    let folder = Folder::prepare(&plan.plan, std::process::id())?;
+    let folder = Folder::prepare(&plan.plan)?;
     let (tracer, child) = start::start(words, streams, options)?;
     Ok((tracer, child, folder))
 }
@@ -88,7 +88,7 @@ fn measure(
         }
     };
     tracer.detach();
-    let finished = folder.finish(&plan.plan, &mut tracer, ending, true);
+    let finished = folder.finish(&plan.plan, &tracer, &ending, true);
     // Names are looked up while the target is there to be asked.
     if let Some(child) = child.as_mut() {
         child.end(FAREWELL);
@@ -105,7 +105,7 @@ async fn batches(
     drive: impl FnOnce(u32) -> anyhow::Result<Drive>,
 ) -> anyhow::Result<Ending> {
     let mut interrupts = Interrupts::listen().context("cannot listen for signals")?;
-    let exit = ExitWatch::new(tracer.process().handle()?)?;
+    let exit = ExitWatch::new(tracer.process())?;
     let warmup = plan.plan.options.warmup;
     let n_batches = warmup.saturating_add(plan.batches);
     let progress = Progress::new(plan.plan.progress, n_batches);

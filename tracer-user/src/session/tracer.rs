@@ -16,6 +16,8 @@ use crate::{
     intake::{Intake, Paused},
     ledger::{Booked, Closed, Ledger},
     probes::{AttachSite, LoadPlan, Probes},
+    report::model::Frame,
+    stacks::StackId,
     symbols::Binder,
     target::{
         allocators::{AllocatorObject, Allocators},
@@ -316,14 +318,30 @@ impl Tracer {
         &self.ledger
     }
 
-    /// Where the addresses of stacks belong.
-    pub fn binder(&self) -> &Binder {
-        &self.binder
-    }
-
     /// The objects that are probed.
     pub fn objects(&self) -> &[AllocatorObject] {
         &self.objects
+    }
+
+    /// That an allocator is probed.
+    ///
+    /// # Errors
+    /// When there is none, naming the objects that were searched.
+    pub fn has_allocator(&self) -> anyhow::Result<()> {
+        if self.objects.is_empty() { Err(self.allocators.not_found().into()) } else { Ok(()) }
+    }
+
+    /// The frames of each stack, with names, from the allocator's caller outwards.
+    pub fn named(&self, ids: &[StackId]) -> Vec<Vec<Frame>> {
+        let stacks = self.ledger.stacks();
+        let addrs = ids.iter().flat_map(|id| stacks.frames(*id).iter().copied());
+        let names = self.binder.resolve(addrs);
+        ids.iter()
+            .map(|id| {
+                let frames = stacks.frames(*id).iter();
+                frames.flat_map(|addr| names.frames(*addr).iter().cloned()).collect()
+            })
+            .collect()
     }
 
     /// Allocators that appeared while batches ran: their blocks were missed until then.

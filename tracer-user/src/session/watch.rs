@@ -31,12 +31,12 @@ pub fn attach(
     if let Some(thread) = process.asked_for_thread {
         log::warn!("{thread} is a thread of process {}; the whole process is traced", process.pid);
     }
-    let folder = Folder::prepare(plan, process.pid)?;
+    let folder = Folder::prepare(plan)?;
     let mut tracer = Tracer::load(process, plan.options)?;
     tracer.attach()?;
     let ending = start::runtime()?.block_on(watch(plan, &mut tracer, rhythm, watcher, &folder))?;
     tracer.detach();
-    folder.finish(plan, &mut tracer, ending, false)
+    folder.finish(plan, &tracer, &ending, false)
 }
 
 /// Starts a program and watches it to its end.
@@ -50,7 +50,7 @@ pub fn run(
     watcher: &mut dyn Watcher,
 ) -> anyhow::Result<Finished> {
     crate::probes::rights::check()?;
-    let folder = Folder::prepare(plan, std::process::id())?;
+    let folder = Folder::prepare(plan)?;
     let (mut tracer, mut child) = start::start(program, start::Streams::Inherited, plan.options)?;
     let ending = start::runtime()?.block_on(watch(plan, &mut tracer, rhythm, watcher, &folder))?;
     let ending = match ending {
@@ -62,8 +62,7 @@ pub fn run(
         other => other,
     };
     tracer.detach();
-    let finished = folder.finish(plan, &mut tracer, ending, false);
-    child.release();
+    let finished = folder.finish(plan, &tracer, &ending, false);
     finished
 }
 
@@ -83,7 +82,7 @@ async fn watch(
     folder: &Folder,
 ) -> anyhow::Result<Ending> {
     let mut interrupts = Interrupts::listen().context("cannot listen for signals")?;
-    let exit = ExitWatch::new(tracer.process().handle()?)?;
+    let exit = ExitWatch::new(tracer.process())?;
     let marks = match MarkServer::listen(tracer.process().pid, tracer.process().uid) {
         Ok(server) => Some(server),
         Err(error) => {
