@@ -134,6 +134,18 @@ impl Folder {
         }
     }
 
+    /// Writes `session.json` alone: what a measurement that is not at its end keeps.
+    ///
+    /// # Errors
+    /// When the file cannot be written.
+    pub fn keep(&self, session: &Session) -> Result<(), FolderError> {
+        let json = json::render(session).map_err(|source| FolderError::Render {
+            path: self.path.join(SESSION),
+            source: source.into(),
+        })?;
+        self.replace(SESSION, &json)
+    }
+
     /// Writes one file with mode 0600, replacing what is there.
     fn replace(&self, name: &str, bytes: &[u8]) -> Result<(), FolderError> {
         let temporary = self.path.join(format!(".{name}.{}", std::process::id()));

@@ -3,12 +3,12 @@
 use std::{ffi::OsString, io, os::unix::process::ExitStatusExt as _, process::ExitStatus};
 
 use tokio::{
-    io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader, Lines},
+    io::{AsyncWriteExt as _, BufReader, Lines},
     net::unix::pipe,
 };
 
 /// How batches are driven.
-pub enum Drive {
+pub(super) enum Drive {
     /// A command is one batch.
     Command {
         /// Its words, the program first.
@@ -92,7 +92,7 @@ impl Drive {
     ///
     /// # Errors
     /// When the target stops talking.
-    pub async fn ready(&mut self) -> Result<(), DriveError> {
+    pub(super) async fn ready(&mut self) -> Result<(), DriveError> {
         match self {
             Self::Command { .. } => Ok(()),
             Self::Lines { stdout, .. } => await_line(stdout, "READY").await,
@@ -103,7 +103,7 @@ impl Drive {
     ///
     /// # Errors
     /// When the command fails or the target stops talking.
-    pub async fn batch(&mut self, index: u32) -> Result<(), DriveError> {
+    pub(super) async fn batch(&mut self, index: u32) -> Result<(), DriveError> {
         match self {
             Self::Command { words, pid } => command(words, *pid, index).await,
             Self::Lines { stdin, stdout } => {

@@ -47,7 +47,9 @@ impl ExitWatch {
     /// Watches this process.
     pub(super) fn new(process: &Process) -> io::Result<Self> {
         let pidfd = process.as_fd().try_clone_to_owned()?;
-        AsyncFd::with_interest(pidfd, tokio::io::Interest::READABLE).map(Self)
+        // SAFETY: the descriptor is ours alone, and nothing closes or replaces it while the
+        // runtime watches it.
+        Ok(Self(unsafe { AsyncFd::register_with_interest(pidfd, tokio::io::Interest::READABLE) }?))
     }
 
     /// Waits for the process's end.

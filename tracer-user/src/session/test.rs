@@ -123,8 +123,8 @@ async fn batches(
         drive.ready().await
     };
     let what = "getting ready".to_owned();
-    let step = step(get_ready, what, plan.timeout, &mut interrupts, &exit);
-    if let Some(ending) = tracer.pump(step).await {
+    let readiness = step(get_ready, what, plan.timeout, &mut interrupts, &exit);
+    if let Some(ending) = tracer.pump(readiness).await {
         return Ok(ending.during_start(child.as_mut()));
     }
     tracer.start().await?;
@@ -132,8 +132,8 @@ async fn batches(
     for index in 0..n_batches {
         progress.stage(if index < warmup { "warming up" } else { "measuring" });
         let what = format!("batch {index}");
-        let step = step(drive.batch(index), what, plan.timeout, &mut interrupts, &exit);
-        if let Some(ending) = tracer.pump(step).await {
+        let batch = step(drive.batch(index), what, plan.timeout, &mut interrupts, &exit);
+        if let Some(ending) = tracer.pump(batch).await {
             return Ok(ending.with_child(child.as_mut()));
         }
         tracer.end_batch(format!("batch {index}"), BTreeMap::new()).await?;

@@ -8,6 +8,7 @@ use std::{
 };
 
 use anyhow::{Context as _, bail};
+use rustc_hash::FxHashMap;
 use tracer_common::{count::Count, decode::Event};
 
 use crate::{
@@ -18,7 +19,7 @@ use crate::{
     probes::{AttachSite, LoadPlan, Probes},
     report::model::Frame,
     stacks::StackId,
-    symbols::Binder,
+    symbols::{self, Binder, Bound, symbolize},
     target::{
         allocators::{AllocatorObject, Allocators},
         process::Process,
@@ -56,6 +57,8 @@ pub struct Tracer {
     allocators: Allocators,
     objects: Vec<AllocatorObject>,
     binder: Binder,
+    /// Where the frames of each stack belong, bound when the stack was first seen.
+    bound: FxHashMap<u64, Box<[Bound]>>,
     ledger: Ledger,
     batches: Batches,
     n_marks: u64,
@@ -81,7 +84,8 @@ impl Tracer {
         let mut probes = Probes::load(&plan)?;
         let intake = Intake::new(probes.take_ring()?);
         Ok(Self {
-            binder: Binder::new(process.pid),
+            binder: Binder::new(&process),
+            bound: FxHashMap::default(),
             probes,
             intake,
             process,
@@ -160,21 +164,20 @@ impl Tracer {
 
     /// Reads up to one turn, or up to the mark of this number.
     fn read_until(&mut self, mark: Option<u64>) -> (usize, Paused) {
-        let (ledger, binder, process) = (&mut self.ledger, &mut self.binder, &self.process);
+        let Self { ledger, binder, bound, process, intake, .. } = self;
         let mut has_memory_changed = false;
-        let outcome = self.intake.read(TURN, |event| {
+        let outcome = intake.read(TURN, |event| {
             match ledger.apply(event) {
-                Booked::Learned { .. } => {
+                Booked::Learned { hash } => {
                     if let Event::Stack { frames, .. } = event {
-                        for return_addr in frames.iter() {
-                            binder.bind(return_addr);
-                        }
+                        let frames = frames.iter().map(|addr| binder.bind(process, addr));
+                        bound.insert(hash, frames.collect());
                     }
                 }
                 Booked::Mark { number } if Some(number) == mark => return ControlFlow::Break(()),
                 Booked::Discarded(held) => {
                     log::info!("process {} replaced its image: {held:?} gone", process.pid);
-                    binder.forget_mappings();
+                    binder.refresh(process);
                     has_memory_changed = true;
                 }
                 _ => {}
@@ -232,6 +235,7 @@ impl Tracer {
                 log::warn!("{error}");
             }
         }
+        self.binder.refresh(&self.process);
         let n_known = self.objects.len();
         match self.attach_new() {
             Ok(_) => {
@@ -333,19 +337,32 @@ impl Tracer {
 
     /// The frames of each stack, with names, from the allocator's caller outwards.
     pub fn named(&self, ids: &[StackId]) -> Vec<Vec<Frame>> {
-        let stacks = self.ledger.stacks();
-        let addrs = ids.iter().flat_map(|id| stacks.frames(*id).iter().copied());
-        let names = self.binder.resolve(addrs);
-        ids.iter()
-            .map(|id| {
-                let frames = stacks.frames(*id).iter();
-                frames.flat_map(|addr| names.frames(*addr).iter().cloned()).collect()
-            })
-            .collect()
+        let stacks: Vec<&[Bound]> = ids.iter().map(|id| self.bound_frames(*id)).collect();
+        let names = symbolize(&self.binder, stacks.iter().flat_map(|stack| stack.iter().copied()));
+        let named = |bound: &Bound| names.frames(*bound).iter().map(frame).collect::<Vec<_>>();
+        stacks.iter().map(|stack| stack.iter().flat_map(named).collect()).collect()
+    }
+
+    fn bound_frames(&self, id: StackId) -> &[Bound] {
+        let hash = self.ledger.stacks().hash(id);
+        hash.and_then(|hash| self.bound.get(&hash)).map_or(&[], |bound| bound)
     }
 
     /// Allocators that appeared while batches ran: their blocks were missed until then.
     pub fn late_allocators(&self) -> &[String] {
         &self.late
+    }
+}
+
+/// A frame as reports show it.
+fn frame(frame: &symbols::Frame) -> Frame {
+    Frame {
+        function: frame.function.clone(),
+        object: frame.object.clone(),
+        offset: frame.object.is_some().then_some(frame.offset),
+        address: format!("{:#x}", frame.address),
+        file: frame.file.clone(),
+        line: frame.line,
+        inlined: frame.inlined,
     }
 }
