@@ -21,7 +21,8 @@ impl Workspace {
         let manifest_dir = std::env::var_os("CARGO_MANIFEST_DIR")
             .map_or_else(|| PathBuf::from(env!("CARGO_MANIFEST_DIR")), PathBuf::from);
         let root = manifest_dir.parent().context("xtask lies in the workspace")?.to_path_buf();
-        let metadata = cargo_in(&root).args(["metadata", "--format-version=1", "--locked"]).text()?;
+        let metadata =
+            cargo_in(&root).args(["metadata", "--format-version=1", "--locked"]).text()?;
         let metadata: serde_json::Value =
             serde_json::from_str(&metadata).context("cargo metadata")?;
         let target_dir = metadata["target_directory"].as_str().context("cargo metadata")?.into();

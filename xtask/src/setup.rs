@@ -28,13 +28,10 @@ pub(crate) enum Toolchain {
 pub(crate) fn run(workspace: &Workspace) -> Result<Toolchain> {
     let dir = workspace.target_dir.join("bpf-toolchain");
     fs::create_dir_all(&dir).with_context(|| dir.display().to_string())?;
-    let why_not_rustup = match rustup_lacks() {
-        None => {
-            println!("BPF toolchain: rustup nightly with rust-src, and the bpf-linker on PATH");
-            write_file(&dir, "rustup=nightly\n")?;
-            return Ok(Toolchain::Rustup);
-        }
-        Some(why) => why,
+    let Some(why_not_rustup) = rustup_lacks() else {
+        println!("BPF toolchain: rustup nightly with rust-src, and the bpf-linker on PATH");
+        write_file(&dir, "rustup=nightly\n")?;
+        return Ok(Toolchain::Rustup);
     };
     let unpacked = debian::Unpacked::at(&dir);
     if unpacked.works() {

@@ -37,10 +37,7 @@ impl Unpacked {
 
     /// The lines that the build script reads.
     pub(super) fn as_lines(&self) -> String {
-        format!(
-            "rustc={RUSTC}\nlibrary_path={}\nlinker_dir={LINKER_DIR}\n",
-            LIBRARIES.join(":")
-        )
+        format!("rustc={RUSTC}\nlibrary_path={}\nlinker_dir={LINKER_DIR}\n", LIBRARIES.join(":"))
     }
 
     /// Does it build a program for BPF? Tried in full, it takes a tenth of a second.
