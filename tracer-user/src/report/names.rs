@@ -98,6 +98,29 @@ const PREFIXES: &[&str] = &[
     "ztryrealloc",
 ];
 
+/// Functions of the C library at which every thread begins. Nothing calls them, so a stack
+/// that ends there is whole, whatever the walk found beyond.
+const THREAD_STARTS: &[&str] = &[
+    "__clone",
+    "__clone3",
+    "__libc_start_call_main",
+    "__libc_start_main",
+    "__libc_start_main_impl",
+    "_start",
+    "clone",
+    "clone3",
+    "start",
+    "start_thread",
+];
+
+/// Is the outermost of these frames the start of a thread?
+pub fn reaches_thread_start(frames: &[Frame]) -> bool {
+    frames
+        .last()
+        .and_then(|frame| frame.function.as_deref())
+        .is_some_and(|function| THREAD_STARTS.contains(&function))
+}
+
 /// The frame's function; without one the object and the place in it; `[unknown]` with neither.
 pub fn of(frame: &Frame) -> Cow<'_, str> {
     match (&frame.function, &frame.object) {
