@@ -11,7 +11,10 @@ mod object;
 pub mod rights;
 mod syscall;
 
-use std::{io, os::fd::AsFd as _};
+use std::{
+    io,
+    os::fd::{AsFd as _, OwnedFd},
+};
 
 use aya::maps::{Array, MapData, PerCpuArray, RingBuf};
 use tracer_common::count::Count;
@@ -75,6 +78,27 @@ pub enum ProbeError {
         /// Why.
         error: io::Error,
     },
+}
+
+/// What the kernel measured of one program.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Runs {
+    /// Its name.
+    pub program: &'static str,
+    /// How often it ran.
+    pub count: u64,
+    /// What all its runs took, without the trap that leads to it, with the measuring itself.
+    pub nanoseconds: u64,
+}
+
+/// Lets the kernel measure every BPF program of the machine for as long as the answer is
+/// held. Costs each run two looks at the clock.
+///
+/// # Errors
+/// When the kernel refuses.
+pub fn measure_runs() -> Result<OwnedFd, ProbeError> {
+    aya::sys::enable_stats(aya::sys::Stats::RunTime)
+        .map_err(|error| ProbeError::Ask { what: "run times", error: io::Error::other(error) })
 }
 
 /// The kernel programs, loaded and perhaps attached.
@@ -165,6 +189,20 @@ impl Probes {
                 .map_err(|error| ProbeError::Ask { what: "programs", error })?;
             Ok(sum + info.recursion_misses)
         })
+    }
+
+    /// How often each function program ran and what it took, where the kernel measures it: from
+    /// the moment that somebody holds what [`measure_runs`] answers.
+    ///
+    /// # Errors
+    /// When the kernel does not say.
+    pub fn runs(&self) -> Result<Vec<Runs>, ProbeError> {
+        let runs = self.loaded.function_programs().into_iter().map(|(program, fd)| {
+            let info = syscall::program_info(fd)
+                .map_err(|error| ProbeError::Ask { what: "programs", error })?;
+            Ok(Runs { program, count: info.run_cnt, nanoseconds: info.run_time_ns })
+        });
+        runs.collect()
     }
 
     /// Tells the programs which page of the target holds the return-probe trampoline.

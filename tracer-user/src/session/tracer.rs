@@ -3,6 +3,7 @@
 use std::{
     collections::BTreeMap,
     ops::ControlFlow,
+    os::fd::OwnedFd,
     pin::pin,
     time::{Duration, Instant},
 };
@@ -16,7 +17,7 @@ use crate::{
     growth::{LossCounts, Losses},
     intake::{Intake, Paused},
     ledger::{Booked, Closed, Ledger},
-    probes::{AttachSite, LoadPlan, Probes},
+    probes::{AttachSite, LoadPlan, Probes, Runs, measure_runs},
     report::model::Frame,
     stacks::StackId,
     symbols::{self, Binder, Bound, symbolize},
@@ -66,6 +67,8 @@ pub struct Tracer {
     pause: Duration,
     late: Vec<String>,
     found_trampoline: bool,
+    /// Held while the kernel is to measure the programs.
+    run_times: Option<OwnedFd>,
 }
 
 impl Tracer {
@@ -98,6 +101,7 @@ impl Tracer {
             pause: SHORT,
             late: Vec::new(),
             found_trampoline: false,
+            run_times: log::log_enabled!(log::Level::Info).then(measure_runs).transpose()?,
         })
     }
 
@@ -285,7 +289,23 @@ impl Tracer {
     /// Takes every probe out of the target and reads what is left in the ring.
     pub fn detach(&mut self) {
         self.probes.detach();
+        if self.run_times.take().is_some() {
+            self.tell_run_times();
+        }
         while matches!(self.read_until(None), (_, Paused::Full)) {}
+    }
+
+    /// What the tracing cost the target inside the programs, for who wants to know.
+    fn tell_run_times(&self) {
+        match self.probes.runs() {
+            Ok(runs) => {
+                for Runs { program, count, nanoseconds } in runs {
+                    let each = nanoseconds.checked_div(count).unwrap_or(0);
+                    log::info!("{program} ran {count} times, {each} ns each");
+                }
+            }
+            Err(error) => log::warn!("{error}"),
+        }
     }
 
     /// Everything that was lost, by kind.
