@@ -30,6 +30,10 @@ pub(super) fn words(sources: &[Source]) -> Vec<String> {
 pub(super) fn paths(root: &Path, sources: &[Source]) -> Vec<String> {
     let mut findings = Vec::new();
     for source in sources.iter().filter(|source| source.is_document() || source.is_rust()) {
+        // Expected output of tests is data, with hostile names among it.
+        if source.path.starts_with("tests/golden") {
+            continue;
+        }
         let folder = source.path.parent().unwrap_or(Path::new(""));
         for (idx, line) in source.text.lines().enumerate() {
             if source.is_rust() && !line.trim_start().starts_with("//") {
