@@ -366,3 +366,6 @@ fn cmdline(bytes: &[u8]) -> Vec<OsString> {
     }
     bytes.split(|byte| *byte == 0).map(|arg| OsStr::from_bytes(arg).to_owned()).collect()
 }
+
+#[cfg(test)]
+mod tests;
