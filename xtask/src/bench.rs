@@ -39,17 +39,19 @@ pub(crate) fn run(workspace: &Workspace) -> Result<ExitCode> {
     let mut bare = Vec::new();
     let mut outlive = Vec::new();
     let mut peer = Vec::new();
+    let mut n_lost = 0;
     // Taking turns spreads what else the machine does over all of them.
     for round in 0..ROUNDS {
         bare.push(measure(&loop_program, |_| None)?);
+        let session = dir.join(format!("session-{round}"));
         outlive.push(measure(&loop_program, |pid| {
-            let session = dir.join(format!("session-{round}"));
             // What an earlier run left, if it did.
             let _ = std::fs::remove_dir_all(&session);
             let mut attach = command(workspace.target_dir.join("release/outlive"));
-            attach.args(["attach", "-q", "-i", "10s", "-p", &pid.to_string(), "-o"]).arg(session);
+            attach.args(["attach", "-q", "-i", "10s", "-p", &pid.to_string(), "-o"]).arg(&session);
             Some(attach)
         })?);
+        n_lost += lost(&session)?;
         if let Some(memleak) = &memleak {
             peer.push(measure(&loop_program, |pid| {
                 let mut attach = memleak.command();
@@ -74,7 +76,18 @@ pub(crate) fn run(workspace: &Workspace) -> Result<ExitCode> {
     } else {
         println!("\nmemleak of libbpf-tools: not on PATH and not to be had from Debian here.");
     }
+    // A tracer is fast that looks away.
+    println!("\noutlive lost {n_lost} records.");
     Ok(ExitCode::SUCCESS)
+}
+
+/// Records that a session says it lost.
+fn lost(session: &Path) -> Result<u64> {
+    let file = session.join("session.json");
+    let text = std::fs::read_to_string(&file).with_context(|| file.display().to_string())?;
+    let session: serde_json::Value = serde_json::from_str(&text)?;
+    let losses = session["losses"].as_object().context("session.json lists losses")?;
+    Ok(losses.values().filter_map(serde_json::Value::as_u64).sum())
 }
 
 /// Nanoseconds per pair while the tracer that `tracer` makes, if any, watches the loop.

@@ -85,7 +85,11 @@ impl CommandExt for Command {
 /// The command as one would type it, without its environment.
 pub(crate) fn shown(command: &Command) -> String {
     let words = [command.get_program()].into_iter().chain(command.get_args());
-    words.map(|word| word.to_string_lossy().into_owned()).collect::<Vec<_>>().join(" ")
+    let words = words.map(|word| {
+        let word = word.to_string_lossy();
+        if word.contains([' ', '$', '"']) { format!("'{word}'") } else { word.into_owned() }
+    });
+    words.collect::<Vec<_>>().join(" ")
 }
 
 /// Is this process root's?

@@ -23,6 +23,7 @@ const PACKAGES: &[&str] = &[
 const NEVER_UNPACKED: &[&str] = &["libc6", "libgcc-s1", "libcrypt1", "gcc-12-base", "gcc-14-base"];
 const RUSTC: &str = "root/usr/bin/rustc";
 const LIBRARIES: &[&str] = &["root/usr/lib/x86_64-linux-gnu", "root/lib/x86_64-linux-gnu"];
+const LINTER: &str = "root/usr/bin/cargo-clippy";
 const LINKER_DIR: &str = "cargo/bin";
 
 /// A directory that holds it, or will.
@@ -46,10 +47,11 @@ impl Unpacked {
         let program = "#![no_std]\n#![no_main]\n\
             #[panic_handler] fn panic(_: &core::panic::PanicInfo<'_>) -> ! { loop {} }\n\
             #[unsafe(no_mangle)] #[unsafe(link_section = \"uprobe\")] fn f() -> u32 { 0 }\n";
-        self.dir.join(LINKER_DIR).join("bpf-linker").is_file()
+        let files = [self.dir.join(LINKER_DIR).join("bpf-linker"), self.dir.join(LINTER)];
+        files.iter().all(|file| file.is_file())
             && fs::write(&source, program).is_ok()
             && self
-                .tool("rustc")
+                .rustc()
                 .args(["--edition=2024", "--crate-type=bin", "--target=bpfel-unknown-none"])
                 .args(["-Cpanic=abort", "-Copt-level=3", "-Clinker=bpf-linker", "-o"])
                 .args([self.dir.join("proof.o"), source])
@@ -84,17 +86,17 @@ impl Unpacked {
         Ok(())
     }
 
-    /// A program of the unpacked compiler, with the environment that it needs.
-    fn tool(&self, name: &str) -> Command {
-        let mut tool = command(self.dir.join("root/usr/bin").join(name));
-        self.set_environment(&mut tool);
-        tool
+    fn rustc(&self) -> Command {
+        let mut rustc = command(self.dir.join(RUSTC));
+        self.set_environment(&mut rustc);
+        rustc
     }
 
     /// Clippy over the kernel programs, by this compiler's own linter; the caller adds
     /// arguments.
     pub(crate) fn clippy(&self, workspace: &Workspace) -> Command {
-        let mut clippy = self.tool("cargo-clippy");
+        let mut clippy = command(self.dir.join(LINTER));
+        self.set_environment(&mut clippy);
         clippy
             .arg("clippy")
             .env("CARGO", workspace.cargo().get_program())
