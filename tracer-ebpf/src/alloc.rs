@@ -1,0 +1,172 @@
+//! The allocator functions.
+//!
+//! A block is released at the entry of `free` or `realloc`, while the caller still owns it,
+//! and booked at the return of an allocation, when the caller owns it. Any other order
+//! loses the block that another thread gets at the same address in between.
+
+use aya_ebpf::{
+    EbpfContext,
+    bindings::pt_regs,
+    helpers::{bpf_probe_read_user, generated::bpf_get_attach_cookie},
+    programs::{ProbeContext, RetProbeContext},
+};
+use tracer_common::{
+    cookie::{Cookie, Shape},
+    count::Count,
+    event::{AllocRecord, FLAG_REPEAT, FLAG_RESIZED, Head, Kind},
+};
+
+use crate::{
+    arch,
+    call::{Slot, is_nested, slot},
+    count, emit, stack,
+    target::target_tid,
+};
+
+/// A call that returns memory begins.
+///
+/// # Errors
+/// The loss that keeps the call from being booked.
+#[inline(always)]
+pub fn enter(ctx: &ProbeContext) -> Result<(), Count> {
+    let Some(tid) = target_tid() else { return foreign() };
+    let Some(cookie) = cookie(ctx) else { return Ok(()) };
+    let regs = regs(ctx);
+    let slot = slot(tid)?;
+    let sp = arch::stack_pointer(regs);
+    if is_nested(slot, sp) {
+        return Ok(());
+    }
+    // Before the shapes part ways, so that the verifier goes through the walk once.
+    slot.stack = stack::capture(slot, tid, sp, arch::frame_pointer(regs));
+    let args = arch::Args::read(regs);
+    let size = args.get(cookie.size_arg);
+    let ptr = args.get(cookie.ptr_arg);
+    let (size, old) = match cookie.shape {
+        Shape::Alloc | Shape::AllocOut => (size, 0),
+        Shape::AllocArray => (times(size, args.get(cookie.count_arg)), 0),
+        Shape::Resize => (size, ptr),
+        Shape::ResizeArray => (times(size, args.get(cookie.count_arg)), ptr),
+        Shape::Free => return Ok(()),
+    };
+    slot.size = size;
+    slot.out = ptr;
+    slot.cookie = cookie.pack();
+    slot.gave_up = old;
+    slot.sp = sp;
+    if old != 0 {
+        release(slot, Kind::GiveUp, &cookie, tid, old)?;
+    }
+    Ok(())
+}
+
+/// A call that returns memory ends.
+///
+/// # Errors
+/// The loss that keeps the call from being booked.
+#[inline(always)]
+pub fn leave(ctx: &RetProbeContext) -> Result<(), Count> {
+    let Some(tid) = target_tid() else { return Ok(()) };
+    let regs = regs(ctx);
+    let slot = slot(tid)?;
+    if slot.sp == 0 || arch::stack_pointer(regs) != arch::stack_pointer_after(slot.sp) {
+        return Ok(());
+    }
+    slot.sp = 0;
+    let Some(cookie) = Cookie::unpack(slot.cookie) else { return Ok(()) };
+    let returned = arch::returned(regs);
+    let addr = match cookie.shape {
+        // An `int`: the upper half of the register means nothing.
+        Shape::AllocOut if returned as u32 == 0 => {
+            // SAFETY: the helper checks the address; an unreadable one is an error.
+            unsafe { bpf_probe_read_user(slot.out as *const u64) }.map_err(|_| Count::ReadFailed)?
+        }
+        Shape::AllocOut => 0,
+        _ => returned,
+    };
+    let gave_up = slot.gave_up != 0;
+    if addr != 0 {
+        slot.last_released = 0;
+        let flags = if gave_up { FLAG_RESIZED } else { 0 };
+        let head = head(Kind::Alloc, flags, &cookie, tid);
+        return emit::alloc(AllocRecord { head, addr, size: slot.size, stack: slot.stack });
+    }
+    if !gave_up {
+        count::bump(Count::FailedCalls);
+        return Ok(());
+    }
+    // The C library frees on a size of zero, and answers null as it does on failure.
+    if slot.size == 0 {
+        return emit::addr(head(Kind::Release, 0, &cookie, tid), slot.gave_up);
+    }
+    count::bump(Count::FailedCalls);
+    slot.last_released = 0;
+    emit::addr(head(Kind::TakeBack, 0, &cookie, tid), slot.gave_up)
+}
+
+/// A block is given back.
+///
+/// # Errors
+/// The loss that keeps the call from being booked.
+#[inline(always)]
+pub fn free(ctx: &ProbeContext) -> Result<(), Count> {
+    let Some(tid) = target_tid() else { return foreign() };
+    let Some(cookie) = cookie(ctx) else { return Ok(()) };
+    let regs = regs(ctx);
+    let ptr = arch::Args::read(regs).get(cookie.ptr_arg);
+    if ptr == 0 {
+        return Ok(());
+    }
+    let slot = slot(tid)?;
+    if is_nested(slot, arch::stack_pointer(regs)) {
+        return Ok(());
+    }
+    release(slot, Kind::Free, &cookie, tid, ptr)
+}
+
+#[inline(always)]
+fn release(slot: &mut Slot, kind: Kind, cookie: &Cookie, tid: u32, ptr: u64) -> Result<(), Count> {
+    let flags = if slot.last_released == ptr { FLAG_REPEAT } else { 0 };
+    slot.last_released = ptr;
+    emit::addr(head(kind, flags, cookie, tid), ptr)
+}
+
+#[inline(always)]
+fn head(kind: Kind, flags: u8, cookie: &Cookie, tid: u32) -> Head {
+    Head { kind: kind as u8, flags, family: cookie.family, tid }
+}
+
+/// The product, or the largest size there is: a call that overflows fails anyway. By halves,
+/// because the machine has no 128-bit product, which `checked_mul` is compiled to.
+#[inline(always)]
+fn times(size: u64, count: u64) -> u64 {
+    const LOW: u64 = 0xffff_ffff;
+    let (size_high, size_low) = (size >> 32, size & LOW);
+    let (count_high, count_low) = (count >> 32, count & LOW);
+    if size_high != 0 && count_high != 0 {
+        return u64::MAX;
+    }
+    let middle = size_high * count_low + size_low * count_high;
+    if middle > LOW {
+        return u64::MAX;
+    }
+    (middle << 32).saturating_add(size_low * count_low)
+}
+
+#[inline(always)]
+fn foreign() -> Result<(), Count> {
+    count::bump(Count::Foreign);
+    Ok(())
+}
+
+#[inline(always)]
+fn cookie(ctx: &ProbeContext) -> Option<Cookie> {
+    // SAFETY: the helper takes the program's own context.
+    Cookie::unpack(unsafe { bpf_get_attach_cookie(ctx.as_ptr()) })
+}
+
+#[inline(always)]
+fn regs<C: EbpfContext>(ctx: &C) -> &pt_regs {
+    // SAFETY: the context of a probe is the saved registers, valid while the program runs.
+    unsafe { &*ctx.as_ptr().cast::<pt_regs>() }
+}

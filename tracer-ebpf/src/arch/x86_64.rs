@@ -1,0 +1,64 @@
+//! x86-64, System V calling convention.
+
+use aya_ebpf::bindings::pt_regs;
+
+/// The integer arguments that an allocator function can have.
+pub struct Args([u64; 4]);
+
+impl Args {
+    /// Reads all of them: the verifier takes no variable offset into the registers, and the
+    /// compiler would make one of a choice between plain reads.
+    #[inline(always)]
+    pub fn read(regs: &pt_regs) -> Self {
+        // SAFETY: each pointer is to a field of a valid reference.
+        unsafe {
+            Self([
+                (&raw const regs.rdi).read_volatile(),
+                (&raw const regs.rsi).read_volatile(),
+                (&raw const regs.rdx).read_volatile(),
+                (&raw const regs.rcx).read_volatile(),
+            ])
+        }
+    }
+
+    /// The `n`th argument, from zero. Zero for a place that there is not.
+    #[inline(always)]
+    pub fn get(&self, n: u8) -> u64 {
+        match n {
+            0 => self.0[0],
+            1 => self.0[1],
+            2 => self.0[2],
+            3 => self.0[3],
+            _ => 0,
+        }
+    }
+}
+
+/// What a function that has just returned answered.
+#[inline(always)]
+pub fn returned(regs: &pt_regs) -> u64 {
+    regs.rax
+}
+
+/// The stack pointer. At a probe before the first push, the return address lies there.
+#[inline(always)]
+pub fn stack_pointer(regs: &pt_regs) -> u64 {
+    regs.rsp
+}
+
+/// The frame pointer, if the code keeps one.
+#[inline(always)]
+pub fn frame_pointer(regs: &pt_regs) -> u64 {
+    regs.rbp
+}
+
+/// Stack pointer just after the return from a call that was entered with `entry_sp`: the
+/// return address has been popped.
+#[inline(always)]
+pub fn stack_pointer_after(entry_sp: u64) -> u64 {
+    entry_sp + 8
+}
+
+/// Where the kernel puts the return-probe trampoline unless something is mapped there
+/// already: the last page below the top of a 47-bit address space.
+pub const USUAL_TRAMPOLINE: u64 = 0x7fff_ffff_e000;

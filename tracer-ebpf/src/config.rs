@@ -1,0 +1,25 @@
+//! Constants that the user side sets before it loads the programs.
+
+macro_rules! globals {
+    ($($(#[$doc:meta])* $name:ident, $read:ident: $type:ty;)*) => {$(
+        #[unsafe(no_mangle)]
+        static $name: $type = 0;
+
+        $(#[$doc])*
+        #[inline(always)]
+        pub fn $read() -> $type {
+            // SAFETY: reads a valid static; volatile, since its value is replaced at load time
+            // and the compiler must not fold the zero that stands here.
+            unsafe { core::ptr::read_volatile(&raw const $name) }
+        }
+    )*};
+}
+
+globals! {
+    /// The target: id of its thread group, in the tracer's pid namespace.
+    TARGET_TGID, target_tgid: u32;
+    /// Device of the tracer's pid namespace, or zero when it is the initial one.
+    PID_NS_DEV, pid_ns_dev: u64;
+    /// Inode of the tracer's pid namespace.
+    PID_NS_INO, pid_ns_ino: u64;
+}

@@ -1,0 +1,24 @@
+//! Counting what cannot be booked.
+
+use tracer_common::count::Count;
+
+use crate::{atomic, maps::COUNTS};
+
+/// Adds one to a counter.
+#[inline(always)]
+pub fn bump(count: Count) {
+    if let Some(value) = COUNTS.get_ptr_mut(count as u32) {
+        // Atomic, because a program of another thread may preempt this one on the same CPU.
+        // SAFETY: the pointer is to a live map value.
+        atomic::add(unsafe { &mut *value }, 1);
+    }
+}
+
+/// Turns the outcome of a program into its return value, counting a loss.
+#[inline(always)]
+pub fn lost(outcome: Result<(), Count>) -> u32 {
+    if let Err(count) = outcome {
+        bump(count);
+    }
+    0
+}

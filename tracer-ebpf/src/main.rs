@@ -1,0 +1,72 @@
+//! The kernel side of outlive: entry points only. Each makes one call and turns its error
+//! into a counter; an error means that the books are incomplete from here on.
+#![no_std]
+#![no_main]
+#![expect(internal_features, reason = "see atomic.rs")]
+#![feature(core_intrinsics)]
+
+mod alloc;
+mod arch;
+mod atomic;
+mod call;
+mod config;
+mod count;
+mod emit;
+mod maps;
+mod stack;
+mod target;
+mod task;
+
+use aya_ebpf::{
+    macros::{raw_tracepoint, uprobe, uretprobe},
+    programs::{ProbeContext, RawTracePointContext, RetProbeContext},
+};
+
+/// An allocator function that returns memory was entered.
+#[uprobe]
+pub fn alloc_enter(ctx: ProbeContext) -> u32 {
+    count::lost(alloc::enter(&ctx))
+}
+
+/// An allocator function that returns memory returns.
+#[uretprobe]
+pub fn alloc_return(ctx: RetProbeContext) -> u32 {
+    count::lost(alloc::leave(&ctx))
+}
+
+/// A deallocator was entered.
+#[uprobe]
+pub fn free_enter(ctx: ProbeContext) -> u32 {
+    count::lost(alloc::free(&ctx))
+}
+
+/// A thread ends: nothing is in flight for it any more.
+#[raw_tracepoint(tracepoint = "sched_process_exit")]
+pub fn task_exit(_ctx: RawTracePointContext) -> i32 {
+    task::exit();
+    0
+}
+
+/// A process replaced its image.
+#[raw_tracepoint(tracepoint = "sched_process_exec")]
+pub fn task_exec(_ctx: RawTracePointContext) -> i32 {
+    count::lost(task::exec()) as i32
+}
+
+/// Never attached: the user side runs it to write a mark into the ring. Answers 1 when the
+/// ring has no room for it now.
+#[raw_tracepoint(tracepoint = "sched_process_exec")]
+pub fn mark(ctx: RawTracePointContext) -> i32 {
+    i32::from(emit::mark(ctx.arg(0)).is_err())
+}
+
+#[cfg(not(test))]
+#[panic_handler]
+fn panic(_info: &core::panic::PanicInfo<'_>) -> ! {
+    // The verifier refuses an endless loop, so a panic that could be reached does not load.
+    loop {}
+}
+
+#[unsafe(link_section = "license")]
+#[unsafe(no_mangle)]
+static LICENSE: [u8; 13] = *b"Dual MIT/GPL\0";

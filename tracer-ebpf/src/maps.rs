@@ -1,0 +1,59 @@
+//! Every map: who writes it, who reads it, and why it has its size.
+
+use aya_ebpf::{
+    macros::map,
+    maps::{Array, HashMap, PerCpuArray, RingBuf},
+};
+use tracer_common::{count::Count, event::MAX_FRAMES, event::StackHead};
+
+use crate::call::Slot;
+
+/// Records for the user side, in the order in which they became true. One ring for all
+/// CPUs, because its reservation order is the order of events. The user side sets the size.
+#[map]
+pub static EVENTS: RingBuf = RingBuf::with_byte_size(32 << 20, 0);
+
+/// Counters by [`Count`]; written here, summed over CPUs by the user side.
+#[map]
+pub static COUNTS: PerCpuArray<u64> = PerCpuArray::with_max_entries(Count::N as u32, 0);
+
+/// The call in flight of each thread, by thread id. An entry stays until its thread ends,
+/// so that a call costs a look-up and not an insertion. The user side sets the size.
+#[map]
+pub static SLOTS: HashMap<u32, Slot> = HashMap::with_max_entries(16_384, 0);
+
+/// Hashes of stacks whose frames were sent. When it is full, further stacks are sent each
+/// time they are met: slower, nothing lost.
+#[map]
+pub static SENT_STACKS: HashMap<u64, u8> = HashMap::with_max_entries(262_144, 0);
+
+/// Page of the return-probe trampoline in the target, written by the user side once the
+/// target has one.
+#[map]
+pub static TRAMPOLINE: Array<u64> = Array::with_max_entries(1, 0);
+
+/// Buffers for walking a stack. A program can be preempted by a program of another thread
+/// on the same CPU, so one buffer per CPU is not enough: each has a flag that claims it.
+#[map]
+pub static SCRATCH: PerCpuArray<Scratch> = PerCpuArray::with_max_entries(N_SCRATCH, 0);
+
+/// Buffers per CPU. A walk that finds all taken loses its stack, and counts it.
+pub const N_SCRATCH: u32 = 4;
+
+/// Bytes of stack that one read copies; a read of this size costs little more than one of
+/// a single word.
+pub const WINDOW: usize = 4096;
+
+/// What one walk needs.
+#[repr(C)]
+pub struct Scratch {
+    /// Non-zero while a walk uses the buffer.
+    pub busy: u64,
+    /// The record as it is sent: head, then frames.
+    pub head: StackHead,
+    /// Return addresses, innermost first. One more than fits a record, so that the bound
+    /// is a power of two.
+    pub frames: [u64; MAX_FRAMES + 1],
+    /// A part of the thread's stack.
+    pub window: [u64; WINDOW / 8],
+}

@@ -1,0 +1,41 @@
+//! Is this call one of the target's?
+
+use aya_ebpf::{
+    bindings::bpf_pidns_info,
+    helpers::{bpf_get_current_pid_tgid, generated::bpf_get_ns_current_pid_tgid},
+};
+
+use crate::config;
+
+/// Thread and process of the caller, as the tracer sees them.
+pub struct Caller {
+    /// Thread id.
+    pub tid: u32,
+    /// Process id (thread group).
+    pub tgid: u32,
+}
+
+/// Who runs now. `None` when the tracer lives in a pid namespace in which the caller has
+/// no id.
+#[inline(always)]
+pub fn caller() -> Option<Caller> {
+    let (dev, ino) = (config::pid_ns_dev(), config::pid_ns_ino());
+    if dev == 0 {
+        let ids = bpf_get_current_pid_tgid();
+        return Some(Caller { tid: ids as u32, tgid: (ids >> 32) as u32 });
+    }
+    let mut info = bpf_pidns_info { pid: 0, tgid: 0 };
+    // SAFETY: the pointer is to a local of the size that is passed.
+    let status = unsafe {
+        bpf_get_ns_current_pid_tgid(dev, ino, &raw mut info, size_of::<bpf_pidns_info>() as u32)
+    };
+    (status == 0).then_some(Caller { tid: info.pid, tgid: info.tgid })
+}
+
+/// The caller's thread id when it belongs to the target. A breakpoint of another tracer on
+/// the same byte runs our programs for its process, whatever filter the link has.
+#[inline(always)]
+pub fn target_tid() -> Option<u32> {
+    let caller = caller()?;
+    (caller.tgid == config::target_tgid()).then_some(caller.tid)
+}

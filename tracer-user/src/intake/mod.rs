@@ -1,0 +1,47 @@
+//! Reading the ring buffer: bytes of the kernel side → events.
+
+use aya::maps::{MapData, RingBuf};
+use tracer_common::decode::{Event, decode};
+
+/// The reader's end of the ring.
+pub struct Intake {
+    ring: RingBuf<MapData>,
+    malformed: u64,
+}
+
+/// Why reading paused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Paused {
+    /// There was nothing more to read.
+    Empty,
+    /// As many records as were asked for have been read; there may be more.
+    Full,
+}
+
+impl Intake {
+    /// Reads from this ring.
+    pub fn new(ring: RingBuf<MapData>) -> Self {
+        Self { ring, malformed: 0 }
+    }
+
+    /// Hands over events in their order, at the most `limit` of them, so that a busy target
+    /// cannot keep the caller from everything else.
+    pub fn read(&mut self, limit: usize, mut sink: impl FnMut(&Event<'_>)) -> (usize, Paused) {
+        for n_read in 0..limit {
+            let Some(item) = self.ring.next() else { return (n_read, Paused::Empty) };
+            match decode(&item) {
+                Ok(event) => sink(&event),
+                Err(error) => {
+                    self.malformed += 1;
+                    log::warn!("unreadable record in the ring buffer: {error}");
+                }
+            }
+        }
+        (limit, Paused::Full)
+    }
+
+    /// Records that could not be decoded. Each is a loss.
+    pub fn malformed(&self) -> u64 {
+        self.malformed
+    }
+}

@@ -1,0 +1,144 @@
+//! Attaching programs, and the guards that detach them.
+
+use std::{
+    num::NonZeroU32,
+    os::fd::{AsFd as _, BorrowedFd, OwnedFd},
+};
+
+use aya::{
+    Ebpf,
+    programs::{
+        RawTracePoint, UProbe,
+        uprobe::{UProbeAttachLocation, UProbeAttachPoint, UProbeLink, UProbeScope},
+    },
+};
+use tracer_common::cookie::Cookie;
+
+use super::{
+    ProbeError,
+    load::{Loaded, chain, program},
+    syscall,
+};
+
+/// One function to be probed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AttachSite {
+    /// Offset of the probed instruction in the object's file.
+    pub offset: u64,
+    /// What the function does.
+    pub cookie: Cookie,
+}
+
+/// The breakpoints in one object. Dropping it takes them out.
+pub struct Attached {
+    allocations: Vec<Link>,
+    frees: Vec<Link>,
+}
+
+#[expect(dead_code, reason = "held for its drop, which takes the breakpoints out")]
+enum Link {
+    Multi(OwnedFd),
+    Single(UProbeLink),
+}
+
+impl Attached {
+    /// Stops the booking of new blocks, and only that.
+    pub(super) fn drop_allocations(&mut self) {
+        self.allocations.clear();
+    }
+}
+
+/// Follows the ends of threads and the replacement of images.
+pub(super) fn tasks(ebpf: &mut Ebpf) -> Result<(), ProbeError> {
+    for (name, tracepoint) in
+        [("task_exit", "sched_process_exit"), ("task_exec", "sched_process_exec")]
+    {
+        let program: &mut RawTracePoint = program(ebpf, name)?;
+        program.attach(tracepoint).map_err(|error| ProbeError::Load {
+            what: format!("the tracepoint {tracepoint}"),
+            cause: chain(&error),
+        })?;
+    }
+    Ok(())
+}
+
+pub(super) fn object(
+    loaded: &mut Loaded,
+    pid: u32,
+    name: &str,
+    file: BorrowedFd<'_>,
+    sites: &[AttachSite],
+) -> Result<Attached, ProbeError> {
+    let (returning, releasing): (Vec<AttachSite>, Vec<AttachSite>) =
+        sites.iter().partition(|site| site.cookie.shape.returns_memory());
+    let mut attached = Attached { allocations: Vec::new(), frees: Vec::new() };
+    let mut set = |links: &mut Vec<Link>, program: &'static str, sites: &[AttachSite]| {
+        if sites.is_empty() {
+            return Ok(());
+        }
+        let error = |error: String| ProbeError::Attach { object: name.to_owned(), pid, error };
+        if loaded.multi.is_some() {
+            links.push(multi(loaded, pid, file, program, sites).map_err(error)?);
+            return Ok(());
+        }
+        for site in sites {
+            links.push(single(&mut loaded.ebpf, pid, file, program, site).map_err(error)?);
+        }
+        Ok(())
+    };
+    set(&mut attached.frees, "free_enter", &releasing)?;
+    // The end of a call is watched before its beginning: a beginning without an end would
+    // look like a call that never returned.
+    set(&mut attached.allocations, "alloc_return", &returning)?;
+    set(&mut attached.allocations, "alloc_enter", &returning)?;
+    Ok(attached)
+}
+
+fn multi(
+    loaded: &Loaded,
+    pid: u32,
+    file: BorrowedFd<'_>,
+    program: &'static str,
+    sites: &[AttachSite],
+) -> Result<Link, String> {
+    let fd = loaded
+        .multi
+        .as_ref()
+        .and_then(|programs| programs.get(program))
+        .ok_or_else(|| format!("no program {program}"))?;
+    let offsets: Vec<u64> = sites.iter().map(|site| site.offset).collect();
+    let cookies: Vec<u64> = sites.iter().map(|site| site.cookie.pack()).collect();
+    let path = syscall::path_of(file);
+    syscall::link_multi(
+        fd.as_fd(),
+        &syscall::MultiSites {
+            path: &path,
+            offsets: &offsets,
+            cookies: &cookies,
+            pid,
+            on_return: program == "alloc_return",
+        },
+    )
+    .map(Link::Multi)
+    .map_err(|error| error.to_string())
+}
+
+fn single(
+    ebpf: &mut Ebpf,
+    pid: u32,
+    file: BorrowedFd<'_>,
+    name: &'static str,
+    site: &AttachSite,
+) -> Result<Link, String> {
+    let pid = NonZeroU32::new(pid).ok_or("process id 0")?;
+    let path = syscall::path_of(file);
+    let probe: &mut UProbe = program(ebpf, name).map_err(|error| error.to_string())?;
+    let point = UProbeAttachPoint {
+        location: UProbeAttachLocation::AbsoluteOffset(site.offset),
+        cookie: Some(site.cookie.pack()),
+    };
+    let path = path.to_str().map_err(|error| error.to_string())?;
+    let id =
+        probe.attach(point, path, UProbeScope::OneProcess(pid)).map_err(|error| chain(&error))?;
+    probe.take_link(id).map(Link::Single).map_err(|error| chain(&error))
+}

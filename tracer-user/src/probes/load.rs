@@ -1,0 +1,189 @@
+//! Loading the kernel programs and their maps.
+
+use std::{
+    collections::HashMap,
+    ffi::CString,
+    os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, OwnedFd, RawFd},
+};
+
+use aya::{
+    Ebpf, EbpfLoader,
+    maps::{Map, MapData, RingBuf},
+    programs::{RawTracePoint, UProbe},
+};
+
+use super::{ProbeError, object::OBJECT, syscall};
+
+/// The programs that are attached to functions of the target.
+pub(super) const FUNCTION_PROGRAMS: [&str; 3] = ["alloc_enter", "alloc_return", "free_enter"];
+
+/// How the programs are set up. Sizes are bounds on kernel memory.
+#[derive(Clone, Debug)]
+pub struct LoadPlan {
+    /// The target.
+    pub pid: u32,
+    /// Bytes of the ring buffer, a power of two of at least a page.
+    pub ring_bytes: u32,
+    /// Threads of the machine that can be followed at once.
+    pub max_threads: u32,
+}
+
+/// Programs and maps in the kernel.
+pub(super) struct Loaded {
+    pub(super) ebpf: Ebpf,
+    /// Where the kernel has multi links: the function programs, loaded for them.
+    pub(super) multi: Option<HashMap<&'static str, OwnedFd>>,
+}
+
+pub(super) fn load(plan: &LoadPlan) -> Result<Loaded, ProbeError> {
+    let namespace = super::namespace::of_tracer()?;
+    let mut ebpf = EbpfLoader::new()
+        .override_global("TARGET_TGID", &plan.pid, true)
+        .override_global("PID_NS_DEV", &namespace.dev, true)
+        .override_global("PID_NS_INO", &namespace.ino, true)
+        .map_max_entries("EVENTS", plan.ring_bytes)
+        .map_max_entries("SLOTS", plan.max_threads)
+        .load(OBJECT)
+        .map_err(|error| ProbeError::Load { what: "the maps".to_owned(), cause: chain(&error) })?;
+    for name in ["task_exit", "task_exec", "mark"] {
+        let program: &mut RawTracePoint = program(&mut ebpf, name)?;
+        program.load().map_err(|error| refused(name, &error))?;
+    }
+    let multi = load_multi(&ebpf)?;
+    if multi.is_none() {
+        for name in FUNCTION_PROGRAMS {
+            let program: &mut UProbe = program(&mut ebpf, name)?;
+            program.load().map_err(|error| refused(name, &error))?;
+        }
+    }
+    Ok(Loaded { ebpf, multi })
+}
+
+/// Loads the function programs a second time with the attach type that multi links ask for,
+/// which aya 0.14 cannot do. They share the maps that aya has made. `None` where the kernel
+/// has no such links.
+fn load_multi(ebpf: &Ebpf) -> Result<Option<HashMap<&'static str, OwnedFd>>, ProbeError> {
+    let broken = |cause: String| ProbeError::Load { what: "the object".to_owned(), cause };
+    let mut object = aya_obj::Object::parse(OBJECT).map_err(|error| broken(chain(&error)))?;
+    let maps = std::mem::take(&mut object.maps);
+    let fds: HashMap<&str, RawFd> = ebpf
+        .maps()
+        .filter_map(|(name, map)| Some((name, map_data(map)?.fd().as_fd().as_raw_fd())))
+        .collect();
+    let text = object.functions.keys().map(|(section, _)| *section).collect();
+    let known = maps.iter().filter_map(|(name, map)| {
+        let (name, fd) = fds.get_key_value(name.as_str())?;
+        Some((*name, *fd, map))
+    });
+    object.relocate_maps(known, &text).map_err(|error| broken(chain(&error)))?;
+    object.relocate_calls(&text).map_err(|error| broken(chain(&error)))?;
+
+    let unusable = || broken("this kernel takes no type information of programs".to_owned());
+    let features = aya::features().btf().ok_or_else(unusable)?;
+    let types = object
+        .fixup_and_sanitize_btf(features)
+        .map_err(|error| broken(chain(&error)))?
+        .ok_or_else(|| broken("it has no type information".to_owned()))?;
+    let btf = syscall::load_btf(&types.to_bytes()).map_err(|error| broken(error.to_string()))?;
+
+    let mut programs = HashMap::new();
+    for name in FUNCTION_PROGRAMS {
+        let missing = || broken(format!("it has no program {name}"));
+        let program = object.programs.get(name).ok_or_else(missing)?;
+        let function = object.functions.get(&program.function_key()).ok_or_else(missing)?;
+        let c_name = CString::new(name).map_err(|error| broken(chain(&error)))?;
+        let loaded = match syscall::load_for_multi(&c_name, function, &program.license, btf.as_fd())
+        {
+            Ok(loaded) => loaded,
+            Err(refused) => {
+                return Err(ProbeError::Refused {
+                    program: name,
+                    cause: refused.error.to_string(),
+                    log: refused.log,
+                });
+            }
+        };
+        if programs.is_empty() && !syscall::multi_links_work(loaded.as_fd()) {
+            return Ok(None);
+        }
+        programs.insert(name, loaded);
+    }
+    Ok(Some(programs))
+}
+
+impl Loaded {
+    /// The ring buffer, to be read by whoever takes it.
+    pub(super) fn take_ring(&mut self) -> Result<RingBuf<MapData>, ProbeError> {
+        let map = self.ebpf.take_map("EVENTS").ok_or(ProbeError::Absent { name: "EVENTS" })?;
+        RingBuf::try_from(map)
+            .map_err(|error| ProbeError::Load { what: "EVENTS".to_owned(), cause: chain(&error) })
+    }
+
+    /// Descriptors of every function program, by name.
+    pub(super) fn function_programs(&self) -> Vec<(&'static str, BorrowedFd<'_>)> {
+        match &self.multi {
+            Some(multi) => multi.iter().map(|(name, fd)| (*name, fd.as_fd())).collect(),
+            None => FUNCTION_PROGRAMS
+                .iter()
+                .filter_map(|name| Some((*name, self.ebpf.program(name)?.fd().ok()?.as_fd())))
+                .collect(),
+        }
+    }
+}
+
+/// The program of this name and type.
+pub(super) fn program<'a, P>(
+    ebpf: &'a mut Ebpf,
+    name: &'static str,
+) -> Result<&'a mut P, ProbeError>
+where
+    &'a mut P: TryFrom<&'a mut aya::programs::Program>,
+{
+    ebpf.program_mut(name)
+        .and_then(|program| program.try_into().ok())
+        .ok_or(ProbeError::Absent { name })
+}
+
+fn map_data(map: &Map) -> Option<&MapData> {
+    match map {
+        Map::Array(data)
+        | Map::HashMap(data)
+        | Map::PerCpuArray(data)
+        | Map::RingBuf(data)
+        | Map::PerCpuHashMap(data)
+        | Map::ProgramArray(data)
+        | Map::ArrayOfMaps(data)
+        | Map::HashOfMaps(data) => Some(data),
+        _ => None,
+    }
+}
+
+fn refused(program: &'static str, error: &aya::programs::ProgramError) -> ProbeError {
+    match error {
+        aya::programs::ProgramError::LoadError { io_error, verifier_log } => {
+            let log = verifier_log.to_string();
+            let from = log.char_indices().rev().nth(1500).map_or(0, |(at, _)| at);
+            ProbeError::Refused {
+                program,
+                cause: io_error.to_string(),
+                log: log[from..].to_owned(),
+            }
+        }
+        other => ProbeError::Refused { program, cause: chain(other), log: String::new() },
+    }
+}
+
+/// An error with its causes, in one line.
+pub(super) fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(inner) = cause {
+        let inner_text = inner.to_string();
+        if !text.contains(&inner_text) {
+            text.push_str(": ");
+            text.push_str(&inner_text);
+        }
+        cause = inner.source();
+    }
+    text
+}

@@ -1,0 +1,197 @@
+//! The kernel side, seen from here: load it, attach it to functions of the target, ask what it
+//! counted, detach it.
+//!
+//! Nothing here knows what an event means. What is attached is detached by dropping it, and by
+//! the kernel when this process ends in any way.
+
+mod attach;
+mod load;
+mod namespace;
+mod object;
+pub mod rights;
+mod syscall;
+
+use std::{io, os::fd::AsFd as _};
+
+use aya::maps::{Array, MapData, PerCpuArray, RingBuf};
+use tracer_common::count::Count;
+
+pub use attach::{AttachSite, Attached};
+pub use load::LoadPlan;
+
+/// Why the kernel side could not be brought in place.
+#[derive(Debug, thiserror::Error)]
+pub enum ProbeError {
+    /// A map or the object could not be made.
+    #[error("the kernel did not take {what} of the tracer: {cause}")]
+    Load {
+        /// Which part.
+        what: String,
+        /// The kernel's answer.
+        cause: String,
+    },
+    /// The verifier refused a program.
+    #[error(
+        "the kernel refused the program {program}: {cause}; please report this with the kernel's \
+         version (its last words: {})", log.lines().last().unwrap_or("none")
+    )]
+    Refused {
+        /// Which program.
+        program: &'static str,
+        /// The error of the system call.
+        cause: String,
+        /// The end of the verifier's log.
+        log: String,
+    },
+    /// The object lacks something: it is of another version than the tool.
+    #[error("the built-in kernel object has no {name}; rebuild outlive")]
+    Absent {
+        /// What is missing.
+        name: &'static str,
+    },
+    /// A breakpoint could not be set.
+    #[error("cannot set probes in {object} for process {pid}: {error}")]
+    Attach {
+        /// The mapped object.
+        object: String,
+        /// The target.
+        pid: u32,
+        /// The kernel's answer.
+        error: String,
+    },
+    /// A file of the system could not be read.
+    #[error("cannot read {path}: {error}")]
+    Read {
+        /// Which file.
+        path: &'static str,
+        /// Why.
+        error: io::Error,
+    },
+    /// A call to the loaded programs failed.
+    #[error("the kernel did not answer for the tracer's {what}: {error}")]
+    Ask {
+        /// What was asked.
+        what: &'static str,
+        /// Why.
+        error: io::Error,
+    },
+}
+
+/// The kernel programs, loaded and perhaps attached.
+pub struct Probes {
+    // Fields drop from top to bottom: the breakpoints go before the programs.
+    attached: Vec<Attached>,
+    loaded: load::Loaded,
+    pid: u32,
+}
+
+impl Probes {
+    /// Loads the programs for one target and starts to follow its threads and its image.
+    ///
+    /// # Errors
+    /// When the kernel refuses; see [`ProbeError`].
+    pub fn load(plan: &LoadPlan) -> Result<Self, ProbeError> {
+        let mut loaded = load::load(plan)?;
+        attach::tasks(&mut loaded.ebpf)?;
+        Ok(Self { attached: Vec::new(), loaded, pid: plan.pid })
+    }
+
+    /// The ring buffer. To be taken once.
+    ///
+    /// # Errors
+    /// When it was taken before.
+    pub fn take_ring(&mut self) -> Result<RingBuf<MapData>, ProbeError> {
+        self.loaded.take_ring()
+    }
+
+    /// Sets probes at functions of one object, deallocators first, so that no block is booked
+    /// whose end would not be seen.
+    ///
+    /// # Errors
+    /// When a breakpoint cannot be set; those of this object are then taken back.
+    pub fn attach(
+        &mut self,
+        object: &str,
+        file: &std::fs::File,
+        sites: &[AttachSite],
+    ) -> Result<(), ProbeError> {
+        let attached = attach::object(&mut self.loaded, self.pid, object, file.as_fd(), sites)?;
+        self.attached.push(attached);
+        Ok(())
+    }
+
+    /// Writes a mark into the ring, behind everything that the target did so far. Answers
+    /// `false` when the ring has no room: read it and ask again.
+    ///
+    /// # Errors
+    /// When the kernel cannot run the program.
+    pub fn mark(&self, number: u64) -> Result<bool, ProbeError> {
+        let program =
+            self.loaded.ebpf.program("mark").ok_or(ProbeError::Absent { name: "mark" })?;
+        let fd = program.fd().map_err(|_| ProbeError::Absent { name: "mark" })?;
+        let full = syscall::run_raw_tracepoint(fd.as_fd(), number)
+            .map_err(|error| ProbeError::Ask { what: "mark", error })?;
+        Ok(full == 0)
+    }
+
+    /// What the kernel side counted since it was loaded, in the order of [`Count::ALL`].
+    ///
+    /// # Errors
+    /// When the counters cannot be read.
+    pub fn counts(&self) -> Result<Vec<(Count, u64)>, ProbeError> {
+        let map = self.loaded.ebpf.map("COUNTS").ok_or(ProbeError::Absent { name: "COUNTS" })?;
+        let ask = |error: aya::maps::MapError| ProbeError::Ask {
+            what: "counters",
+            error: io::Error::other(error),
+        };
+        let counts = PerCpuArray::<_, u64>::try_from(map).map_err(ask)?;
+        Count::ALL
+            .iter()
+            .map(|count| {
+                let per_cpu = counts.get(&(*count as u32), 0).map_err(ask)?;
+                Ok((*count, per_cpu.iter().sum()))
+            })
+            .collect()
+    }
+
+    /// How often the kernel did not run one of the function programs because another BPF
+    /// program was active on the CPU.
+    ///
+    /// # Errors
+    /// When the kernel does not say.
+    pub fn skipped(&self) -> Result<u64, ProbeError> {
+        self.loaded.function_programs().into_iter().try_fold(0, |sum, (_, fd)| {
+            let info = syscall::program_info(fd)
+                .map_err(|error| ProbeError::Ask { what: "programs", error })?;
+            Ok(sum + info.recursion_misses)
+        })
+    }
+
+    /// Tells the programs which page of the target holds the return-probe trampoline.
+    ///
+    /// # Errors
+    /// When the map cannot be written.
+    pub fn set_trampoline(&mut self, page: u64) -> Result<(), ProbeError> {
+        let name = "TRAMPOLINE";
+        let map = self.loaded.ebpf.map_mut(name).ok_or(ProbeError::Absent { name })?;
+        let ask = |error: aya::maps::MapError| ProbeError::Ask {
+            what: "settings",
+            error: io::Error::other(error),
+        };
+        Array::<_, u64>::try_from(map).map_err(ask)?.set(0, page, 0).map_err(ask)
+    }
+
+    /// Takes every breakpoint out of the target: allocations first, so that each block that
+    /// was booked has its release seen as long as possible.
+    pub fn detach(&mut self) {
+        for attached in &mut self.attached {
+            attached.drop_allocations();
+        }
+        self.attached.clear();
+    }
+
+    /// Does this kernel set all probes of an object with one link?
+    pub fn has_multi_links(&self) -> bool {
+        self.loaded.multi.is_some()
+    }
+}

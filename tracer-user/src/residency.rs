@@ -1,0 +1,1 @@
+//! How much of the target's memory is resident.

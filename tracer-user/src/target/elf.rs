@@ -1,0 +1,263 @@
+//! An ELF file, as far as probes and names need it: where its segments lie in the file and
+//! in memory, and which functions it defines.
+//!
+//! Places are converted by program headers only. Section headers say nothing about what is
+//! loaded, and linkers differ in them (lld, `-z noseparate-code`, `-Ttext-segment`).
+
+use std::fs::File;
+
+use memmap2::Mmap;
+use object::elf::{
+    ELFCLASS32, ELFMAG, ET_EXEC, FileHeader64, NT_GNU_BUILD_ID, PF_X, PT_INTERP, PT_LOAD, PT_NOTE,
+    ProgramHeader64, SHN_UNDEF, SHT_DYNSYM, SHT_SYMTAB, STB_GLOBAL, STB_LOCAL, STB_WEAK, STT_FUNC,
+    STT_GNU_IFUNC, STV_HIDDEN, STV_INTERNAL, Sym64,
+};
+use object::read::elf::{FileHeader as _, ProgramHeader as _, Sym as _};
+use object::{LittleEndian, SectionIndex};
+
+/// Address as the object file states it (`p_vaddr`, `st_value`, DWARF).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ObjectAddr(pub u64);
+
+/// Place in the object's file, in bytes from its start. Probes are attached at these.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct FileOffset(pub u64);
+
+/// Why a file is not an object that can be traced.
+#[derive(Debug, thiserror::Error)]
+pub enum ElfError {
+    /// The file could not be mapped.
+    #[error("it cannot be read: {0}")]
+    Read(#[from] std::io::Error),
+    /// Not ELF, or its tables contradict each other.
+    #[error("it is no whole ELF file: {0}")]
+    Broken(#[from] object::read::Error),
+    /// Not ELF at all.
+    #[error("it is no ELF file")]
+    NotElf,
+    /// An object of a 32-bit program.
+    #[error("it is a 32-bit object; only 64-bit programs can be traced")]
+    Bits32,
+    /// Another byte order than this tool's.
+    #[error("it is big-endian; only little-endian programs can be traced")]
+    BigEndian,
+}
+
+/// What kind of function a symbol names.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FunctionKind {
+    /// Its code is at the address.
+    Plain,
+    /// At the address is a resolver that picks the code at load time (`STT_GNU_IFUNC`).
+    Indirect,
+}
+
+/// A defined function.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Function {
+    /// Name without a version suffix.
+    pub name: String,
+    /// Address of its entry.
+    pub addr: ObjectAddr,
+    /// Size in bytes; zero when the file does not say.
+    pub size: u64,
+    /// Is the code there, or its resolver?
+    pub kind: FunctionKind,
+}
+
+/// Which of an object's two symbol tables.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Table {
+    /// What the object offers to others.
+    Dynamic,
+    /// Everything; missing from a stripped object.
+    Full,
+}
+
+/// A range of the file that is loaded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Segment {
+    addr: u64,
+    offset: u64,
+    file_size: u64,
+    executable: bool,
+}
+
+/// An object file, mapped.
+#[derive(Debug)]
+pub struct Elf<Data = Mmap> {
+    data: Data,
+    segments: Vec<Segment>,
+    /// `EM_…` number of the machine.
+    pub machine: u16,
+    /// Where execution starts.
+    pub entry: ObjectAddr,
+    /// A program rather than a library: bound to fixed addresses, or asks for a loader.
+    pub is_program: bool,
+    /// The build id, when there is one.
+    pub build_id: Option<Vec<u8>>,
+}
+
+impl Elf {
+    /// Maps and reads the headers of this file.
+    ///
+    /// # Errors
+    /// When it is not a little-endian 64-bit ELF file; see [`ElfError`].
+    pub fn open(file: &File) -> Result<Self, ElfError> {
+        // SAFETY: the file is one that a process executes. Were it truncated meanwhile, we
+        // would die of SIGBUS as the process itself would; bytes that change under us are
+        // harmless, since every read of them is checked.
+        let data = unsafe { Mmap::map(file)? };
+        Self::parse(data)
+    }
+}
+
+impl<Data: AsRef<[u8]>> Elf<Data> {
+    /// Reads the headers.
+    ///
+    /// # Errors
+    /// When it is not a little-endian 64-bit ELF file; see [`ElfError`].
+    pub fn parse(data: Data) -> Result<Self, ElfError> {
+        let bytes = data.as_ref();
+        if !bytes.starts_with(&ELFMAG) {
+            return Err(ElfError::NotElf);
+        }
+        // EI_CLASS of the identification.
+        if bytes.get(4) == Some(&ELFCLASS32) {
+            return Err(ElfError::Bits32);
+        }
+        let header = FileHeader64::<LittleEndian>::parse(bytes)?;
+        if header.is_big_endian() {
+            return Err(ElfError::BigEndian);
+        }
+        let headers = header.program_headers(LittleEndian, bytes)?;
+        let segments = headers
+            .iter()
+            .filter(|header| header.p_type(LittleEndian) == PT_LOAD)
+            .map(|header| Segment {
+                addr: header.p_vaddr(LittleEndian),
+                offset: header.p_offset(LittleEndian),
+                file_size: header.p_filesz(LittleEndian),
+                executable: header.p_flags(LittleEndian) & PF_X != 0,
+            })
+            .collect();
+        let asks_for_loader = headers.iter().any(|header| header.p_type(LittleEndian) == PT_INTERP);
+        Ok(Self {
+            segments,
+            machine: header.e_machine(LittleEndian),
+            entry: ObjectAddr(header.e_entry(LittleEndian)),
+            is_program: asks_for_loader || header.e_type(LittleEndian) == ET_EXEC,
+            build_id: headers.iter().find_map(|header| build_id(header, bytes)),
+            data,
+        })
+    }
+
+    /// Where the byte at this address lies in the file, if it comes from the file.
+    pub fn file_offset(&self, addr: ObjectAddr) -> Option<FileOffset> {
+        self.segments
+            .iter()
+            .find_map(|segment| {
+                let within = addr.0.checked_sub(segment.addr)?;
+                (within < segment.file_size).then(|| segment.offset.checked_add(within))?
+            })
+            .map(FileOffset)
+    }
+
+    /// At which address the byte at this place of the file is loaded. Where segments share
+    /// a page of the file the executable one is meant, since code is asked for.
+    pub fn object_addr(&self, offset: FileOffset) -> Option<ObjectAddr> {
+        let find = |executable| {
+            self.segments.iter().filter(|segment| segment.executable == executable).find_map(
+                |segment| {
+                    let within = offset.0.checked_sub(segment.offset)?;
+                    (within < segment.file_size).then(|| segment.addr.checked_add(within))?
+                },
+            )
+        };
+        find(true).or_else(|| find(false)).map(ObjectAddr)
+    }
+
+    /// The bytes from this address on that lie in the same executable segment, `limit` at
+    /// the most. `None` when the address is not executable code of the file.
+    pub fn code(&self, addr: ObjectAddr, limit: u64) -> Option<&[u8]> {
+        let segment = self.segments.iter().find(|segment| {
+            segment.executable
+                && addr.0.checked_sub(segment.addr).is_some_and(|at| at < segment.file_size)
+        })?;
+        let within = addr.0.checked_sub(segment.addr)?;
+        let start = segment.offset.checked_add(within)?;
+        let len = limit.min(segment.file_size.checked_sub(within)?);
+        let end = start.checked_add(len)?;
+        self.data.as_ref().get(usize::try_from(start).ok()?..usize::try_from(end).ok()?)
+    }
+
+    /// The functions in `table` whose names `wanted` accepts. Local symbols count when they
+    /// are hidden: those were global before the object was linked.
+    ///
+    /// # Errors
+    /// When the section table or the symbol table is broken. A missing table is empty.
+    pub fn functions(
+        &self,
+        table: Table,
+        wanted: impl Fn(&str) -> bool,
+    ) -> Result<Vec<Function>, ElfError> {
+        let bytes = self.data.as_ref();
+        let header = FileHeader64::<LittleEndian>::parse(bytes)?;
+        let sections = header.sections(LittleEndian, bytes)?;
+        let section_type = match table {
+            Table::Dynamic => SHT_DYNSYM,
+            Table::Full => SHT_SYMTAB,
+        };
+        let symbols = sections.symbols(LittleEndian, bytes, section_type)?;
+        if symbols.section() == SectionIndex(0) {
+            return Ok(Vec::new());
+        }
+        let mut functions = Vec::new();
+        for symbol in symbols.iter() {
+            let Some(kind) = defined_function(symbol) else { continue };
+            // A name outside the string table spoils this symbol, not the others.
+            let Ok(name) = symbols.symbol_name(LittleEndian, symbol) else { continue };
+            let Ok(name) = str::from_utf8(name) else { continue };
+            let name = name.split_once('@').map_or(name, |(name, _version)| name);
+            if wanted(name) {
+                functions.push(Function {
+                    name: name.to_owned(),
+                    addr: ObjectAddr(symbol.st_value(LittleEndian)),
+                    size: symbol.st_size(LittleEndian),
+                    kind,
+                });
+            }
+        }
+        Ok(functions)
+    }
+}
+
+fn defined_function(symbol: &Sym64<LittleEndian>) -> Option<FunctionKind> {
+    let hidden = matches!(symbol.st_visibility(), STV_HIDDEN | STV_INTERNAL);
+    let binding_fits = match symbol.st_bind() {
+        STB_GLOBAL | STB_WEAK => true,
+        STB_LOCAL => hidden,
+        _ => false,
+    };
+    if !binding_fits || symbol.st_shndx(LittleEndian) == SHN_UNDEF {
+        return None;
+    }
+    match symbol.st_type() {
+        STT_FUNC => Some(FunctionKind::Plain),
+        STT_GNU_IFUNC => Some(FunctionKind::Indirect),
+        _ => None,
+    }
+}
+
+fn build_id(header: &ProgramHeader64<LittleEndian>, bytes: &[u8]) -> Option<Vec<u8>> {
+    if header.p_type(LittleEndian) != PT_NOTE {
+        return None;
+    }
+    let mut notes = header.notes(LittleEndian, bytes).ok()??;
+    while let Ok(Some(note)) = notes.next() {
+        if note.name() == b"GNU" && note.n_type(LittleEndian) == NT_GNU_BUILD_ID {
+            return Some(note.desc().to_vec());
+        }
+    }
+    None
+}

@@ -1,0 +1,1 @@
+//! Starts a program and holds it until probes are in place.
