@@ -121,7 +121,7 @@ fn a_budget_above_the_growth_passes() {
 fn marks_cut_batches() {
     let mut workload = Workload::start(&keep());
     let pid = workload.pid().to_string();
-    let tool = Tool::new(["attach", "-p", &pid, "-d", "60s", "-i", "60s"]).with_folder().start();
+    let tool = Tool::new(["attach", "-p", &pid, "--by-mark"]).with_folder().start();
     let mark = |label: &str| Tool::new(["mark", "-p", &pid, label, "--unit", "sessions=12"]).run();
     eventually("the tool takes marks", || mark("start").code == Some(0));
     workload.batch();

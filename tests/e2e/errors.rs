@@ -187,7 +187,7 @@ fn a_full_disk_is_named() {
 /// `outlive test -p` on a healthy workload with this batch command.
 fn test_with(command: &[&str]) -> (Workload, Run) {
     let workload = Workload::start(&Program::new(keep()));
-    let run = Tool::new(["test", "-p", &workload.pid().to_string(), "--batch-timeout", "1s", "--"])
+    let run = Tool::new(["test", "-p", &workload.pid().to_string(), "--timeout", "1s", "--"])
         .args(command)
         .run();
     (workload, run)
@@ -222,7 +222,7 @@ fn a_batch_command_that_never_ends_times_out() {
 
 fn a_batch_that_never_ends_times_out() {
     let program = Build::c("slow.c").build();
-    let run = Tool::new(["test", "--lines", "--batch-timeout", "1s", "--"]).args([program]).run();
+    let run = Tool::new(["test", "--lines", "--timeout", "1s", "--"]).args([program]).run();
     run.expect_code(5);
     expect_failure(&run, &["1s", "time"]);
 }

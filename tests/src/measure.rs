@@ -27,16 +27,7 @@ pub struct Measured {
 /// Lets the tool start the program and drive its batches.
 #[track_caller]
 pub fn measure(program: &Program) -> Measured {
-    let mut tool = Tool::new(["test", "--lines"]).args(counts()).with_folder();
-    for (name, value) in &program.env {
-        tool = tool.env(name, value);
-    }
-    let truth = tool.scratch().join("truth");
-    let tool = tool.env("BATCH_TRUTH", &truth).args(["--"]);
-    let run = tool.args([&program.path]).args(&program.args).run();
-    let session = run.session();
-    let truth = Truth::read(&truth).growth(WARMUP, WARMUP + MEASURED);
-    Measured { run, session, truth }
+    measure_with(&[], program)
 }
 
 /// Attaches the tool to a program that runs already; a command drives its batches.
@@ -57,6 +48,22 @@ pub fn measure_running_with(workload: &Workload, meanwhile: impl FnOnce(&Owned))
     let running = call(workload, workload.pid()).start();
     meanwhile(&running.process);
     seen(workload, running.wait())
+}
+
+/// As [`measure`], with further options of the tool.
+#[track_caller]
+pub fn measure_with(options: &[&str], program: &Program) -> Measured {
+    let mut tool =
+        Tool::new(["test", "--lines"]).args(counts()).args(options.iter().copied()).with_folder();
+    for (name, value) in &program.env {
+        tool = tool.env(name, value);
+    }
+    let truth = tool.scratch().join("truth");
+    let tool = tool.env("BATCH_TRUTH", &truth).args(["--"]);
+    let run = tool.args([&program.path]).args(&program.args).run();
+    let session = run.session();
+    let truth = Truth::read(&truth).growth(WARMUP, WARMUP + MEASURED);
+    Measured { run, session, truth }
 }
 
 /// The tool's call of [`measure_as`] alone, which may fail.

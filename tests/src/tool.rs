@@ -92,6 +92,8 @@ impl Tool {
 
     /// Starts it.
     pub fn start(mut self) -> Running {
+        // Without `-o`, the session goes to the current folder.
+        self.command.current_dir(self.scratch.path());
         self.command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = self.command.spawn().unwrap_or_else(|err| panic!("outlive: {err}"));
         let (Some(stdout), Some(stderr)) = (child.stdout.take(), child.stderr.take()) else {

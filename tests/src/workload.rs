@@ -171,3 +171,48 @@ pub fn script(path: &Path, text: &str) -> PathBuf {
         .unwrap_or_else(|err| panic!("cannot write {}: {err}", path.display()));
     path.to_owned()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::build::{Build, node_addon, python, python_extension};
+    use crate::scratch::workloads;
+    use crate::truth::Amount;
+
+    #[track_caller]
+    fn account(program: &Program, function: &str) -> Amount {
+        let mut workload = Workload::start(program);
+        for _ in 0..3 {
+            workload.batch();
+        }
+        workload.truth().growth(1, 3)[function]
+    }
+
+    #[test]
+    fn a_workload_runs_batches_and_keeps_its_account() {
+        let keep = Program::new(Build::c("keep.c").build());
+        assert_eq!(account(&keep, "leaky"), Amount { blocks: 200, bytes: 12_800 });
+        let boxes = Program::new(Build::rust("boxes.rs").build());
+        assert_eq!(account(&boxes, "forgets"), Amount { blocks: 200, bytes: 200_000 });
+    }
+
+    #[test]
+    fn interpreters_run_workloads_too() {
+        let kept = Amount { blocks: 200, bytes: 140_000 };
+        let path = |name: &str| workloads().join(name).display().to_string();
+        let extension = python_extension().display().to_string();
+        let python = Program::new(python()).arg(path("python/extension.py")).arg(extension);
+        assert_eq!(account(&python, "extension_leaks"), kept);
+        let addon = node_addon().display().to_string();
+        let node = Program::new("node").arg(path("node/addon.js")).arg(addon);
+        assert_eq!(account(&node, "addon_leaks"), kept);
+    }
+
+    #[test]
+    fn a_command_runs_a_batch() {
+        let workload = Workload::start(&Program::new(Build::c("keep.c").build()));
+        let status = Command::new(workload.batch_command()).status().unwrap();
+        assert!(status.success());
+        assert_eq!(workload.truth().n_batches(), 1);
+    }
+}
