@@ -1,6 +1,8 @@
 //! Runs `outlive`.
 
 use std::ffi::OsString;
+use std::fs::Permissions;
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
@@ -47,6 +49,9 @@ impl Tool {
         let (original, copy) =
             (binary().unwrap_or_else(|err| panic!("{err}")), scratch.join("outlive"));
         std::fs::copy(&original, &copy).unwrap_or_else(|err| panic!("{}: {err}", copy.display()));
+        // Its current folder, where a session would go, must not be what refuses it.
+        std::fs::set_permissions(scratch.path(), Permissions::from_mode(0o777))
+            .unwrap_or_else(|err| panic!("{}: {err}", scratch.path().display()));
         let mut command = Command::new("setpriv");
         command.args(NOBODY).arg(copy).args(args.into_iter().map(Into::into));
         Self { command, scratch }
