@@ -19,7 +19,7 @@ use tracer_common::{
 use crate::{
     arch,
     call::{Slot, is_nested, slot},
-    count, emit, stack,
+    config, count, emit, stack,
     target::target_tid,
 };
 
@@ -85,18 +85,21 @@ pub fn leave(ctx: &RetProbeContext) -> Result<(), Count> {
         _ => returned,
     };
     let gave_up = slot.gave_up != 0;
-    if addr != 0 {
+    if addr != 0 && slot.size >= config::min_size() {
         slot.last_released = 0;
         let flags = if gave_up { FLAG_RESIZED } else { 0 };
         let head = head(Kind::Alloc, flags, &cookie, tid);
         return emit::alloc(AllocRecord { head, addr, size: slot.size, stack: slot.stack });
     }
     if !gave_up {
-        count::bump(Count::FailedCalls);
+        if addr == 0 {
+            count::bump(Count::FailedCalls);
+        }
         return Ok(());
     }
-    // The C library frees on a size of zero, and answers null as it does on failure.
-    if slot.size == 0 {
+    // Either the new block is too small to be booked, or this is the C library's `realloc` to a
+    // size of zero, which frees and answers null as it does on failure.
+    if addr != 0 || slot.size == 0 {
         return emit::addr(head(Kind::Release, 0, &cookie, tid), slot.gave_up);
     }
     count::bump(Count::FailedCalls);

@@ -22,4 +22,6 @@ globals! {
     PID_NS_DEV, pid_ns_dev: u64;
     /// Inode of the tracer's pid namespace.
     PID_NS_INO, pid_ns_ino: u64;
+    /// Requested bytes below which a block is not booked.
+    MIN_SIZE, min_size: u64;
 }

@@ -4,12 +4,20 @@
 //! `probes` and `intake` (kernel) → `ledger` → `batches` → `growth` → `report`.
 //! `session` puts the rooms together; `cli` turns words into what the session is to do.
 
+pub mod cli;
+pub mod session;
+
+pub mod control;
+pub mod intake;
+pub mod probes;
+pub mod residency;
+pub mod symbols;
+pub mod target;
+
 pub mod batches;
 pub mod growth;
-pub mod intake;
 pub mod ledger;
-pub mod probes;
-pub mod report;
 pub mod stacks;
-pub mod target;
+
+pub mod report;
 pub mod units;

@@ -161,6 +161,7 @@ fn exact(value: u64, mut units: impl Iterator<Item = (&'static str, u64)>) -> St
 }
 
 /// A decimal number as its digits and how many of them stand behind the point.
+#[derive(Clone, Copy)]
 struct Number {
     digits: u128,
     decimals: u32,

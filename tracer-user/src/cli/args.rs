@@ -63,7 +63,7 @@ pub enum Command {
 /// What every tracing command takes.
 #[derive(Debug, Args)]
 pub struct TraceArgs {
-    /// Folder for the session; made when it does not exist [default: outlive-PID].
+    /// Folder for the session; made when it does not exist [default: outlive-DATE-TIME].
     #[arg(short, long, value_name = "DIR")]
     pub output: Option<PathBuf>,
     /// Growth that is allowed, in bytes per batch, such as 64KiB.

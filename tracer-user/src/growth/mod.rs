@@ -91,6 +91,13 @@ pub struct Verdict {
     pub reasons: Vec<Reason>,
 }
 
+impl Verdict {
+    /// The reasons as a session file has them: `name: sentence`.
+    pub fn lines(&self) -> Vec<String> {
+        self.reasons.iter().map(|reason| format!("{}: {reason}", reason.name())).collect()
+    }
+}
+
 /// Holds the growth against the budget: over it when even the lower end of the interval is,
 /// within it when even the upper end is, and undecided in between, when there are too few
 /// batches, or when anything was lost.
@@ -124,6 +131,24 @@ fn against(interval: Interval, budget: Budget) -> Verdict {
         (Outcome::Inconclusive, Reason::AcrossBudget { interval, budget })
     };
     Verdict { outcome, reasons: vec![reason] }
+}
+
+/// What should be known beside the verdict. `cut_bytes` is the growth of stacks that were not
+/// walked to the thread's start, in bytes.
+pub fn notices(growth: &Growth, batches: &Batches, cut_bytes: u64) -> Vec<Notice> {
+    let Growth { grown_bytes, shrunk_bytes, .. } = *growth;
+    let frees = batches.all().iter().map(|batch| batch.totals.unmatched_frees).sum();
+    [
+        (batches.warmup() == 0 && 0 < growth.measured).then_some(Notice::NoWarmUp),
+        (0 < frees).then_some(Notice::OlderBlocks { frees }),
+        (0 < cut_bytes).then_some(Notice::BrokenStacks { bytes: cut_bytes, grown_bytes }),
+        // What shrank hides at least half of what grew.
+        (0 < grown_bytes && grown_bytes / 2 <= shrunk_bytes && 0 < shrunk_bytes)
+            .then_some(Notice::Traded { grown_bytes, shrunk_bytes }),
+    ]
+    .into_iter()
+    .flatten()
+    .collect()
 }
 
 #[cfg(test)]

@@ -128,7 +128,7 @@ pub enum Notice {
         /// Growth in bytes of all stacks that grew.
         grown_bytes: u64,
     },
-    /// Some stacks grew while others shrank by about as much.
+    /// Some stacks grew while others shrank by half as much or more.
     Traded {
         /// Bytes gained.
         grown_bytes: u64,
@@ -159,7 +159,8 @@ impl fmt::Display for Notice {
             ),
             Self::OlderBlocks { frees } => write!(
                 out,
-                "{frees} frees were of blocks older than the attach; they are not in the figures"
+                "{frees} {} of blocks older than the attach; they are not in the figures",
+                if *frees == 1 { "free was" } else { "frees were" }
             ),
             Self::BrokenStacks { bytes, grown_bytes } => write!(
                 out,

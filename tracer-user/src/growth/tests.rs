@@ -192,3 +192,39 @@ fn notices_say_what_they_count() {
         assert!(notice.to_string().contains(words), "{notice}");
     }
 }
+
+#[test]
+fn notices_come_when_their_condition_holds() {
+    let growth = |grown_bytes, shrunk_bytes| Growth {
+        net: Change::default(),
+        grown_bytes,
+        shrunk_bytes,
+        slope: None,
+        measured: 3,
+        saw_calls: true,
+        replaced: false,
+    };
+    let names = |growth: &Growth, batches: &Batches, cut_bytes| {
+        let notices = notices(growth, batches, cut_bytes);
+        notices.iter().map(Notice::name).collect::<Vec<_>>()
+    };
+    let mut warmed = Batches::new(1);
+    assert_eq!(names(&growth(300, 149), &warmed, 0), Vec::<&str>::new());
+    assert_eq!(names(&growth(300, 150), &warmed, 0), ["traded"]);
+    assert_eq!(names(&growth(0, 150), &warmed, 7), ["broken-stacks"]);
+    assert_eq!(names(&growth(0, 0), &Batches::new(0), 0), ["no-warm-up"]);
+    let totals = Totals { unmatched_frees: 2, ..Totals::default() };
+    let closed = Closed { totals, outstanding: Held::default(), changed: vec![] };
+    let facts =
+        Facts { label: String::new(), units: BTreeMap::new(), duration_s: 1.0, rss_bytes: None };
+    warmed.push(facts, closed);
+    assert_eq!(names(&growth(0, 0), &warmed, 0), ["older-blocks"]);
+}
+
+#[test]
+fn a_verdicts_lines_begin_with_the_stable_name() {
+    assert_eq!(
+        verdict(&[9; 6], 0).lines(),
+        ["within-budget: growth is at most 0 B per batch, within the budget of 0 B per batch"]
+    );
+}

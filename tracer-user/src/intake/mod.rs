@@ -1,5 +1,7 @@
 //! Reading the ring buffer: bytes of the kernel side → events.
 
+use std::ops::ControlFlow;
+
 use aya::maps::{MapData, RingBuf};
 use tracer_common::decode::{Event, decode};
 
@@ -16,6 +18,8 @@ pub enum Paused {
     Empty,
     /// As many records as were asked for have been read; there may be more.
     Full,
+    /// The receiver wanted no more.
+    Stopped,
 }
 
 impl Intake {
@@ -25,12 +29,20 @@ impl Intake {
     }
 
     /// Hands over events in their order, at the most `limit` of them, so that a busy target
-    /// cannot keep the caller from everything else.
-    pub fn read(&mut self, limit: usize, mut sink: impl FnMut(&Event<'_>)) -> (usize, Paused) {
+    /// cannot keep the caller from everything else. Answers how many records were read.
+    pub fn read(
+        &mut self,
+        limit: usize,
+        mut sink: impl FnMut(&Event<'_>) -> ControlFlow<()>,
+    ) -> (usize, Paused) {
         for n_read in 0..limit {
             let Some(item) = self.ring.next() else { return (n_read, Paused::Empty) };
             match decode(&item) {
-                Ok(event) => sink(&event),
+                Ok(event) => {
+                    if sink(&event).is_break() {
+                        return (n_read + 1, Paused::Stopped);
+                    }
+                }
                 Err(error) => {
                     self.malformed += 1;
                     log::warn!("unreadable record in the ring buffer: {error}");

@@ -54,14 +54,15 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     proptest::collection::vec(step, 0..400)
 }
 
-/// address → (size, stack, batch of birth): what a heap really holds.
-type Heap = HashMap<u64, (u64, u64, u32)>;
+/// What a heap really holds, by address: (size, stack, batch of birth).
+type Heap = HashMap<u64, Block>;
+type Block = (u64, u64, u32);
 
 fn alloc(tid: u32, addr: u64, size: u64, stack: u64, resized: bool) -> Event<'static> {
     Event::Alloc { tid, family: FAMILY, addr, size, stack, resized }
 }
 
-fn sum<'a>(blocks: impl Iterator<Item = &'a (u64, u64, u32)>) -> Held {
+fn sum<'a>(blocks: impl Iterator<Item = &'a Block>) -> Held {
     blocks.fold(Held::default(), |sum, (size, ..)| Held {
         bytes: sum.bytes + size,
         blocks: sum.blocks + 1,
@@ -178,7 +179,7 @@ proptest! {
     #[test]
     fn whatever_is_told_the_books_stay_balanced(steps in steps(), odd in proptest::collection::vec(any::<bool>(), 400)) {
         let (mut ledger, mut heap) = (Ledger::default(), Heap::new());
-        let mut limbo: HashMap<u32, Option<(u64, (u64, u64, u32))>> = HashMap::new();
+        let mut limbo: HashMap<u32, Option<(u64, Block)>> = HashMap::new();
         let (mut healed, mut undecided, mut unmatched) = (0, 0, 0);
         for (step, odd) in steps.into_iter().zip(odd) {
             match step {

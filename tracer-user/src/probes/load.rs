@@ -24,8 +24,10 @@ pub struct LoadPlan {
     pub pid: u32,
     /// Bytes of the ring buffer, a power of two of at least a page.
     pub ring_bytes: u32,
-    /// Threads of the machine that can be followed at once.
+    /// Threads of the target that can be followed at once.
     pub max_threads: u32,
+    /// Requested bytes below which a block is not booked.
+    pub min_size: u64,
 }
 
 /// Programs and maps in the kernel.
@@ -39,6 +41,7 @@ pub(super) fn load(plan: &LoadPlan) -> Result<Loaded, ProbeError> {
     let namespace = super::namespace::of_tracer()?;
     let mut ebpf = EbpfLoader::new()
         .override_global("TARGET_TGID", &plan.pid, true)
+        .override_global("MIN_SIZE", &plan.min_size, true)
         .override_global("PID_NS_DEV", &namespace.dev, true)
         .override_global("PID_NS_INO", &namespace.ino, true)
         .map_max_entries("EVENTS", plan.ring_bytes)

@@ -23,7 +23,7 @@ fn bpf(command: bpf_cmd, attr: &mut bpf_attr) -> io::Result<i64> {
     // SAFETY: `attr` is a valid attribute union of the size that is passed; every pointer in
     // it was made from a borrow that outlives this call by whoever filled it in.
     let status = unsafe {
-        libc::syscall(libc::SYS_bpf, command, std::ptr::from_mut(attr), mem::size_of::<bpf_attr>())
+        libc::syscall(libc::SYS_bpf, command, std::ptr::from_mut(attr), size_of::<bpf_attr>())
     };
     if status < 0 { Err(io::Error::last_os_error()) } else { Ok(status) }
 }
@@ -169,7 +169,7 @@ pub(super) fn program_info(program: BorrowedFd<'_>) -> io::Result<bpf_prog_info>
     // SAFETY: this member of the union is the one that BPF_OBJ_GET_INFO_BY_FD reads.
     let fields = unsafe { &mut attr.info };
     fields.bpf_fd = program.as_raw_fd().cast_unsigned();
-    fields.info_len = u32::try_from(mem::size_of::<bpf_prog_info>()).unwrap_or(0);
+    fields.info_len = u32::try_from(size_of::<bpf_prog_info>()).unwrap_or(0);
     fields.info = std::ptr::from_mut(&mut info) as u64;
     bpf(bpf_cmd::BPF_OBJ_GET_INFO_BY_FD, &mut attr)?;
     Ok(info)

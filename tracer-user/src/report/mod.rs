@@ -1,1 +1,31 @@
-//! report
+//! The result, and the forms it is shown in. [`model`] is plain data; each form is a function
+//! of it alone, and only [`folder`] writes files.
+//!
+//! Names from the target are data: each form passes them through its function of [`escape`].
+
+pub mod escape;
+pub mod flamegraph;
+pub mod folded;
+pub mod folder;
+pub mod json;
+pub mod markdown;
+pub mod model;
+pub mod names;
+pub mod terminal;
+pub mod widths;
+
+#[cfg(test)]
+mod golden;
+#[cfg(test)]
+mod sample;
+
+/// How much is shown, and where.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Options {
+    /// Stacks that are shown at the most.
+    pub top: usize,
+    /// Columns of the terminal.
+    pub width: usize,
+    /// May colours be used?
+    pub color: bool,
+}

@@ -1,0 +1,128 @@
+//! `outlive doctor`: can this machine trace, can this process be traced, and at what cost?
+//! Asks the same questions in the same way as a measurement does.
+
+use std::fmt::{Display, Write as _};
+
+use super::{args::DoctorArgs, exit, print};
+use crate::{
+    probes::{LoadPlan, Probes, rights},
+    report::escape,
+    target::{
+        allocators::{AllocatorObject, Allocators},
+        process::{Process, kernel_release},
+        sites::Cost,
+    },
+};
+
+/// A process id that no process has: programs that are only loaded watch nobody.
+const NOBODY: u32 = 0;
+
+struct Report {
+    text: String,
+    code: u8,
+}
+
+impl Report {
+    fn good(&mut self, what: &str, found: impl Display) {
+        self.line("ok  ", what, &found.to_string());
+    }
+
+    fn note(&mut self, what: &str, found: impl Display) {
+        self.line("note", what, &found.to_string());
+    }
+
+    fn bad(&mut self, what: &str, error: &anyhow::Error) {
+        if self.code == exit::PASS {
+            self.code = exit::code_of(error);
+        }
+        self.line("FAIL", what, &format!("{error:#}"));
+    }
+
+    fn line(&mut self, mark: &str, what: &str, found: &str) {
+        // Writing into a string does not fail.
+        let _ = writeln!(self.text, "{mark}  {what:<11} {}", escape::terminal(found));
+    }
+}
+
+pub(super) fn run(args: &DoctorArgs) -> anyhow::Result<u8> {
+    let mut report = Report { text: String::new(), code: exit::PASS };
+    machine(&mut report);
+    if let Some(pid) = args.pid
+        && let Err(error) = target(&mut report, pid)
+    {
+        report.bad("target", &error);
+    }
+    print(report.text.as_bytes())?;
+    Ok(report.code)
+}
+
+fn machine(report: &mut Report) {
+    match kernel_release() {
+        Ok(release) => report.good("kernel", release.display()),
+        Err(error) => report.note("kernel", error),
+    }
+    if let Err(error) = rights::check() {
+        return report.bad("rights", &error.into());
+    }
+    report.good("rights", "everything that tracing needs");
+    let plan = LoadPlan { pid: NOBODY, ring_bytes: 1 << 16, max_threads: 1, min_size: 0 };
+    match Probes::load(&plan) {
+        Ok(probes) if probes.has_multi_links() => {
+            report.good("programs", "loaded; one link sets all probes of an object");
+        }
+        Ok(_) => {
+            report.good("programs", "loaded");
+            report.note(
+                "links",
+                "this kernel has no uprobe-multi links (6.6), so detaching takes about a tenth \
+                 of a second for each probe",
+            );
+        }
+        Err(error) => report.bad("programs", &error.into()),
+    }
+}
+
+fn target(report: &mut Report, pid: u32) -> anyhow::Result<()> {
+    let process = Process::open(pid)?;
+    let status = process.status()?;
+    report.good(
+        "target",
+        format!("{} (process {}, {} threads)", process.exe.display(), process.pid, status.n_threads),
+    );
+    if status.is_stopped() {
+        report.note("state", "the target is stopped; nothing is measured until it goes on");
+    }
+    let mut allocators = Allocators::default();
+    let found = allocators.find(&process)?;
+    for object in &found {
+        describe(report, object);
+    }
+    for object in allocators.unreadable() {
+        report.note("unreadable", format!("{}: {}", object.path, object.reason));
+    }
+    Ok(())
+}
+
+fn describe(report: &mut Report, object: &AllocatorObject) {
+    let names = object.functions.iter().map(|function| function.names.join("="));
+    report.good(
+        "allocator",
+        format!("{}: {}", object.path.display(), names.collect::<Vec<_>>().join(" ")),
+    );
+    let slow = object.functions.iter().filter(|function| function.site.cost == Cost::SingleStepped);
+    let slow: Vec<_> = slow
+        .map(|function| format!("{} ({})", function.names.join("="), function.site.instruction))
+        .collect();
+    if !slow.is_empty() {
+        report.note(
+            "slow probes",
+            format!(
+                "the kernel single-steps {}: up to twenty times the cost of the others",
+                slow.join(", ")
+            ),
+        );
+    }
+    for function in &object.untraceable {
+        report.note("untraceable", format!("{}: {}", function.names.join("="), function.reason));
+    }
+}

@@ -1,0 +1,120 @@
+//! `session.json`: the whole model, written and read back.
+
+use super::model::{SCHEMA, Session};
+
+/// Why bytes are no session.
+#[derive(Debug, thiserror::Error)]
+pub enum ReadError {
+    /// No JSON, or JSON of something else.
+    #[error("not a session file: {0}; give the folder that an outlive run wrote with -o")]
+    Json(#[from] serde_json::Error),
+    /// A session of another version.
+    #[error(
+        "session file of schema `{found}`, this version reads `{SCHEMA}`; \
+         use the version of outlive that wrote it"
+    )]
+    Schema {
+        /// What the file says of itself.
+        found: String,
+    },
+}
+
+/// The model as JSON, one field a line.
+///
+/// # Errors
+/// Never for a model of this version: its keys are strings. The serializer's type says less.
+pub fn render(session: &Session) -> Result<Vec<u8>, serde_json::Error> {
+    let mut bytes = serde_json::to_vec_pretty(session)?;
+    bytes.push(b'\n');
+    Ok(bytes)
+}
+
+/// Reads what [`render`] wrote. Fields that this version does not know are ignored.
+///
+/// # Errors
+/// When it is no JSON, when fields are missing, or when it is of another schema.
+pub fn read(bytes: &[u8]) -> Result<Session, ReadError> {
+    /// Read first: another version may lack what this one needs, and should be told so.
+    #[derive(serde::Deserialize)]
+    struct Head {
+        schema: String,
+    }
+    let Head { schema } = serde_json::from_slice(bytes)?;
+    if schema != SCHEMA {
+        return Err(ReadError::Schema { found: schema });
+    }
+    Ok(serde_json::from_slice(bytes)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::report::sample;
+
+    #[test]
+    fn what_is_written_is_read_back() {
+        for session in [sample::leaking(), sample::clean(), sample::nasty(), sample::huge()] {
+            let bytes = render(&session).expect("plain data");
+            assert_eq!(read(&bytes).expect("a session"), session);
+        }
+    }
+
+    #[test]
+    fn another_schema_is_refused_in_words() {
+        let mut session = sample::clean();
+        session.schema = "outlive.session/2".to_owned();
+        let err = read(&render(&session).expect("plain data")).expect_err("another schema");
+        assert_eq!(
+            err.to_string(),
+            "session file of schema `outlive.session/2`, this version reads `outlive.session/1`; \
+             use the version of outlive that wrote it"
+        );
+        assert!(
+            read(b"{\"schema\": \"outlive.session/2\"}")
+                .is_err_and(|err| matches!(err, ReadError::Schema { .. }))
+        );
+    }
+
+    #[test]
+    fn what_is_no_session_is_refused_in_words() {
+        for bytes in [&b""[..], b"{}", b"[1]", b"{\"schema\": \"outlive.session/1\"}", b"\xff"] {
+            let err = read(bytes).expect_err("no session").to_string();
+            assert!(err.starts_with("not a session file: "), "{err}");
+        }
+    }
+
+    #[test]
+    fn fields_keep_their_names() {
+        let value: serde_json::Value =
+            serde_json::from_slice(&render(&sample::leaking()).expect("plain data")).expect("JSON");
+        let keys = |value: &serde_json::Value| {
+            let mut keys: Vec<String> =
+                value.as_object().expect("an object").keys().cloned().collect();
+            keys.sort();
+            keys.join(" ")
+        };
+        assert_eq!(
+            keys(&value),
+            "batches budget command duration_s exit_code growth losses measured notices reasons \
+             schema stacks started target tool verdict warmup"
+        );
+        assert_eq!(
+            keys(&value["batches"][0]),
+            "allocated_blocks allocated_bytes duration_s freed_blocks heap_blocks heap_bytes index \
+             kind label rss_bytes units unmatched_frees"
+        );
+        assert_eq!(
+            keys(&value["growth"]),
+            "grown_bytes heap_blocks heap_bytes heap_bytes_per_batch interval shrunk_bytes"
+        );
+        assert_eq!(keys(&value["stacks"][0]), "blocks bytes family frames per_batch");
+        assert_eq!(
+            keys(&value["stacks"][0]["frames"][0]),
+            "address file function inlined line object offset"
+        );
+        assert_eq!(
+            (&value["verdict"], &value["batches"][0]["kind"]),
+            (&"growth".into(), &"warmup".into())
+        );
+    }
+}

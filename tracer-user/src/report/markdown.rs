@@ -1,0 +1,194 @@
+//! `summary.md`: the result for a pull request.
+
+use std::fmt::{self, Write as _};
+
+use super::model::{Kind, Session, Verdict};
+use super::{Options, escape, names, widths};
+use crate::units::{human_bytes, human_bytes_f64, human_change};
+
+/// Columns of a name in a table; longer ones are shortened in the middle.
+const NAME_WIDTH: usize = 100;
+
+/// The summary.
+pub fn render(session: &Session, options: &Options) -> String {
+    let mut out = String::new();
+    // Writing to a `String` cannot fail.
+    let _ = write(&mut out, session, options);
+    out
+}
+
+fn write(out: &mut String, session: &Session, options: &Options) -> fmt::Result {
+    let verdict = match session.verdict {
+        Verdict::Pass => "pass",
+        Verdict::Growth => "**growth over budget**",
+        Verdict::Inconclusive => "**inconclusive**",
+        Verdict::Error => "**error**",
+    };
+    writeln!(out, "## outlive: {verdict}\n")?;
+    for reason in &session.reasons {
+        writeln!(out, "- {}", escape::markdown(reason))?;
+    }
+    for notice in &session.notices {
+        writeln!(out, "- note: {}", escape::markdown(&notice.text))?;
+    }
+    total(out, session)?;
+    stacks(out, session, options.top)?;
+    batches(out, session)?;
+    losses(out, session)?;
+    origin(out, session)
+}
+
+fn total(out: &mut String, session: &Session) -> fmt::Result {
+    let growth = &session.growth;
+    let interval = growth.interval.map_or_else(
+        || "none".to_owned(),
+        |[low, high]| format!("{} to {}", human_bytes_f64(low), human_bytes_f64(high)),
+    );
+    writeln!(
+        out,
+        "\n| growth | per batch | interval | budget per batch | blocks | grown | shrunk |"
+    )?;
+    writeln!(out, "|---:|---:|---:|---:|---:|---:|---:|")?;
+    writeln!(
+        out,
+        "| {} | {} | {interval} | {} | {} | {} | {} |",
+        human_change(growth.heap_bytes),
+        human_bytes_f64(growth.heap_bytes_per_batch),
+        human_bytes(session.budget.heap_bytes_per_batch),
+        growth.heap_blocks,
+        human_bytes(growth.grown_bytes),
+        human_bytes(growth.shrunk_bytes),
+    )
+}
+
+fn stacks(out: &mut String, session: &Session, top: usize) -> fmt::Result {
+    let grown: Vec<_> = session.stacks.iter().filter(|stack| 0 < stack.bytes).collect();
+    if grown.is_empty() {
+        return writeln!(out, "\nNo stack grew after the warm-up.");
+    }
+    writeln!(out, "\n| stack | bytes | blocks | source |\n|---|---:|---:|---|")?;
+    for stack in grown.iter().take(top) {
+        let name = widths::shorten(&escape::terminal(&names::of_stack(&stack.frames)), NAME_WIDTH);
+        let source = names::best(&stack.frames)
+            .and_then(|frame| Some(format!("{}:{}", frame.file.as_deref()?, frame.line?)))
+            .map_or_else(String::new, |source| escape::markdown_cell(&source));
+        let name = escape::markdown_cell(&name);
+        writeln!(out, "| {name} | {} | {} | {source} |", stack.bytes, stack.blocks)?;
+    }
+    match grown.len().saturating_sub(top) {
+        0 => Ok(()),
+        more => writeln!(out, "\n{more} more in `session.json`."),
+    }
+}
+
+fn batches(out: &mut String, session: &Session) -> fmt::Result {
+    writeln!(out, "\n| batch | | outstanding | blocks | allocated | freed blocks | resident |")?;
+    writeln!(out, "|---:|---|---:|---:|---:|---:|---:|")?;
+    for batch in &session.batches {
+        let kind = match batch.kind {
+            Kind::Warmup => "warm-up",
+            Kind::Measured => "",
+        };
+        let resident = batch.rss_bytes.map_or_else(|| "unknown".to_owned(), human_bytes);
+        let label = escape::markdown_cell(&batch.label);
+        let name = format!("{kind} {label}");
+        writeln!(
+            out,
+            "| {} | {} | {} | {} | {} | {} | {resident} |",
+            batch.index,
+            name.trim(),
+            human_bytes(batch.heap_bytes),
+            batch.heap_blocks,
+            human_bytes(batch.allocated_bytes),
+            batch.freed_blocks,
+        )?;
+    }
+    Ok(())
+}
+
+fn losses(out: &mut String, session: &Session) -> fmt::Result {
+    let lost: Vec<String> = session
+        .losses
+        .iter()
+        .filter(|(_, count)| 0 < **count)
+        .map(|(key, count)| format!("{} {count}", escape::markdown_code(key)))
+        .collect();
+    match lost.as_slice() {
+        [] => writeln!(out, "\nLost: nothing."),
+        lost => writeln!(out, "\n**Lost: {}.**", lost.join(", ")),
+    }
+}
+
+fn origin(out: &mut String, session: &Session) -> fmt::Result {
+    let words: Vec<String> = session.command.iter().map(|word| shell_word(word)).collect();
+    let command = escape::markdown_code(&words.join(" "));
+    writeln!(out, "\nCommand: {command}\n")?;
+    writeln!(
+        out,
+        "Target: {}, pid {}, Linux {}. {} {}, started {}, {:.1} s.",
+        escape::markdown_code(&session.target.exe),
+        session.target.pid,
+        escape::markdown(&session.target.kernel),
+        escape::markdown(&session.tool.name),
+        escape::markdown(&session.tool.version),
+        escape::markdown(&session.started),
+        session.duration_s,
+    )
+}
+
+/// The word as a shell would need it.
+fn shell_word(word: &str) -> String {
+    let is_plain = |char: char| char.is_ascii_alphanumeric() || "-_./=:,+@%".contains(char);
+    match !word.is_empty() && word.chars().all(is_plain) {
+        true => word.to_owned(),
+        false => format!("'{}'", word.replace('\'', "'\\''")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::report::{golden, sample};
+
+    const OPTIONS: Options = Options { top: 10, width: 80, color: false };
+
+    #[test]
+    fn growth_is_summed_up() {
+        golden::check("markdown/growth.md", &render(&sample::leaking(), &OPTIONS));
+    }
+
+    #[test]
+    fn a_pass_is_summed_up() {
+        golden::check("markdown/pass.md", &render(&sample::clean(), &OPTIONS));
+    }
+
+    #[test]
+    fn losses_and_odd_names_are_summed_up() {
+        golden::check("markdown/odd-names.md", &render(&sample::nasty(), &OPTIONS));
+    }
+
+    #[test]
+    fn every_row_has_the_columns_of_its_head() {
+        for session in [sample::leaking(), sample::nasty(), sample::huge()] {
+            let text = render(&session, &OPTIONS);
+            let mut columns = None;
+            for line in text.lines() {
+                let n = line.replace("\\|", "").matches('|').count();
+                match line.starts_with('|') {
+                    true => assert_eq!(*columns.get_or_insert(n), n, "{line}"),
+                    false => columns = None,
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn the_command_can_be_typed_again() {
+        assert_eq!(shell_word("-p"), "-p");
+        assert_eq!(shell_word("it's a|b"), "'it'\\''s a|b'");
+        assert_eq!(shell_word(""), "''");
+        assert!(
+            render(&sample::nasty(), &OPTIONS).contains("sh -c 'echo '\\''a b'\\'' | `x`\\x1b'")
+        );
+    }
+}

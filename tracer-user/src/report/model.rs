@@ -1,0 +1,203 @@
+//! The whole result as plain data: what `session.json` holds, and what every form is made of.
+//! Nothing of the inner types is in it, so that they may change while old files stay readable.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+/// Name and version of the file format.
+pub const SCHEMA: &str = "outlive.session/1";
+
+/// A measurement of one target.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Session {
+    /// [`SCHEMA`].
+    pub schema: String,
+    /// What measured.
+    pub tool: Tool,
+    /// The exact command line, word by word.
+    pub command: Vec<String>,
+    /// When it began, as RFC 3339 with the offset.
+    pub started: String,
+    /// Seconds from the attach to the end.
+    pub duration_s: f64,
+    /// What was measured.
+    pub target: Target,
+    /// What is said of it.
+    pub verdict: Verdict,
+    /// Exit code of the tool.
+    pub exit_code: u8,
+    /// Why the verdict is what it is, each `name: sentence`; the name never changes.
+    pub reasons: Vec<String>,
+    /// What should be known beside the verdict.
+    pub notices: Vec<Notice>,
+    /// What growth was accepted.
+    pub budget: Budget,
+    /// Batches of warm-up that were asked for.
+    pub warmup: u32,
+    /// Batches that were measured after it.
+    pub measured: u32,
+    /// Every batch, warm-up included, in order.
+    pub batches: Vec<Batch>,
+    /// Growth over the measured batches.
+    pub growth: Growth,
+    /// Stacks whose outstanding memory changed over the measured batches, most gained first.
+    pub stacks: Vec<Stack>,
+    /// What was lost, by kind; every kind is there, also at zero.
+    pub losses: BTreeMap<String, u64>,
+}
+
+/// What measured.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Tool {
+    /// `outlive`.
+    pub name: String,
+    /// Its version.
+    pub version: String,
+}
+
+/// What was measured.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Target {
+    /// Process id in the tool's pid namespace.
+    pub pid: u32,
+    /// Path of the program, as the target sees it.
+    pub exe: String,
+    /// Its words.
+    pub cmdline: Vec<String>,
+    /// Release of the kernel.
+    pub kernel: String,
+}
+
+/// What is said of a target.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Verdict {
+    /// Growth within the budget.
+    Pass,
+    /// Growth over the budget.
+    Growth,
+    /// It cannot be said.
+    Inconclusive,
+    /// The measurement failed.
+    Error,
+}
+
+impl Verdict {
+    /// As the session file spells it.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Pass => "pass",
+            Self::Growth => "growth",
+            Self::Inconclusive => "inconclusive",
+            Self::Error => "error",
+        }
+    }
+}
+
+/// Something that should be known.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Notice {
+    /// Stable name; never changes.
+    pub name: String,
+    /// A sentence for people.
+    pub text: String,
+}
+
+/// What growth was accepted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Budget {
+    /// Outstanding bytes of all allocators together, per batch.
+    pub heap_bytes_per_batch: u64,
+}
+
+/// One batch.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Batch {
+    /// Place in the sequence, from zero, warm-up included.
+    pub index: u32,
+    /// Does it count?
+    pub kind: Kind,
+    /// Name for people.
+    pub label: String,
+    /// Work done, by unit. Finite numbers only: JSON has no others.
+    pub units: BTreeMap<String, f64>,
+    /// Seconds it took.
+    pub duration_s: f64,
+    /// Requested bytes outstanding at its end.
+    pub heap_bytes: u64,
+    /// Blocks outstanding at its end.
+    pub heap_blocks: u64,
+    /// Requested bytes of the blocks made in it.
+    pub allocated_bytes: u64,
+    /// Blocks made in it.
+    pub allocated_blocks: u64,
+    /// Known blocks freed in it.
+    pub freed_blocks: u64,
+    /// Frees of blocks older than the attach.
+    pub unmatched_frees: u64,
+    /// Resident bytes at its end; `null` when they could not be read.
+    pub rss_bytes: Option<u64>,
+}
+
+/// Does a batch count?
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Kind {
+    /// Not compared.
+    Warmup,
+    /// Compared.
+    Measured,
+}
+
+/// Growth over the measured batches.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Growth {
+    /// Requested bytes outstanding at the last measured end minus at the end of the warm-up.
+    pub heap_bytes: i64,
+    /// The same of blocks.
+    pub heap_blocks: i64,
+    /// Slope over the measured batches, Theil–Sen; 0 when nothing was measured.
+    pub heap_bytes_per_batch: f64,
+    /// Where the true slope lies, `[low, high]`; `null` for fewer than three measured batches.
+    pub interval: Option<[f64; 2]>,
+    /// Bytes gained by the stacks that grew.
+    pub grown_bytes: u64,
+    /// Bytes lost by the stacks that shrank.
+    pub shrunk_bytes: u64,
+}
+
+/// One stack.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Stack {
+    /// The allocator that it called, by name.
+    pub family: String,
+    /// Requested bytes that it gained; negative when it gave back.
+    pub bytes: i64,
+    /// Blocks that it gained.
+    pub blocks: i64,
+    /// Bytes that it gained in each measured batch; the sum is `bytes`.
+    pub per_batch: Vec<i64>,
+    /// From the allocator's caller outwards, inlined calls as frames of their own. Empty when
+    /// the stack was lost.
+    pub frames: Vec<Frame>,
+}
+
+/// One frame.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Frame {
+    /// Demangled name; `null` when there is none.
+    pub function: Option<String>,
+    /// Path of the mapped file, as the target sees it; `null` outside files.
+    pub object: Option<String>,
+    /// Place in the object, as its symbols count; `null` without an object.
+    pub offset: Option<u64>,
+    /// The return address in the target, hexadecimal with `0x`.
+    pub address: String,
+    /// Source file.
+    pub file: Option<String>,
+    /// Line in it.
+    pub line: Option<u32>,
+    /// Was the call of this function inlined into the next frame?
+    pub inlined: bool,
+}

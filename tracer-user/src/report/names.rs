@@ -1,0 +1,216 @@
+//! How a frame is called, and which frame best names a stack: the first one, from the
+//! allocator outwards, that is not the machinery through which everybody allocates.
+
+use std::borrow::Cow;
+
+use super::model::Frame;
+
+/// Name of a stack whose frames were lost.
+pub const LOST: &str = "[stack lost]";
+const UNKNOWN: &str = "[unknown]";
+
+/// Files, by how their names begin, that hold nothing but machinery.
+const OBJECTS: &[&str] = &[
+    "ld-linux",
+    "ld-musl",
+    "libasan.so",
+    "libc++.so",
+    "libc++abi.so",
+    "libc-2.",
+    "libc.musl",
+    "libc.so",
+    "libgcc_s.so",
+    "libjemalloc",
+    "libmimalloc",
+    "libpthread",
+    "libstdc++.so",
+    "libtcmalloc",
+];
+
+/// Functions that are machinery wherever they are, for example linked into the program.
+const FUNCTIONS: &[&str] = &[
+    "aligned_alloc",
+    "calloc",
+    "cfree",
+    "free",
+    "malloc",
+    "memalign",
+    "posix_memalign",
+    "pvalloc",
+    "realloc",
+    "reallocarray",
+    "strdup",
+    "strndup",
+    "valloc",
+];
+
+/// Beginnings of names that are machinery: allocation and containers of C++ and Rust.
+const PREFIXES: &[&str] = &[
+    "<alloc::",
+    "<core::",
+    "<hashbrown::",
+    "<std::",
+    "__gnu_cxx::",
+    "__libc_",
+    "__rdl_",
+    "__rg_",
+    "__rust_",
+    "__rustc::",
+    "_rjem_",
+    "alloc::",
+    "core::",
+    "hashbrown::",
+    "mi_",
+    "operator new",
+    "std::",
+];
+
+/// The frame's function; without one the object and the place in it; `[unknown]` with neither.
+pub fn of(frame: &Frame) -> Cow<'_, str> {
+    match (&frame.function, &frame.object) {
+        (Some(function), _) if !function.trim().is_empty() => Cow::Borrowed(function),
+        (_, Some(object)) if !object.is_empty() => {
+            Cow::Owned(format!("{}+0x{:x}", file_name(object), frame.offset.unwrap_or(0)))
+        }
+        _ => Cow::Borrowed(UNKNOWN),
+    }
+}
+
+/// The frame that best names a stack whose frames go from the allocator's caller outwards:
+/// the first that is no machinery; when all are, the first with a function; else the first.
+pub fn best(frames: &[Frame]) -> Option<&Frame> {
+    frames
+        .iter()
+        .find(|frame| !is_machinery(frame))
+        .or_else(|| frames.iter().find(|frame| frame.function.is_some()))
+        .or_else(|| frames.first())
+}
+
+/// How a stack is called in a table.
+pub fn of_stack(frames: &[Frame]) -> Cow<'_, str> {
+    best(frames).map_or(Cow::Borrowed(LOST), of)
+}
+
+fn is_machinery(frame: &Frame) -> bool {
+    let in_object = frame.object.as_deref().is_some_and(|object| {
+        let name = file_name(object);
+        OBJECTS.iter().any(|prefix| name.starts_with(prefix))
+    });
+    let by_name = frame.function.as_deref().is_some_and(|function| {
+        let name = without_types(function);
+        FUNCTIONS.contains(&name) || PREFIXES.iter().any(|prefix| name.starts_with(prefix))
+    });
+    // A frame without a name says less than its caller.
+    in_object || by_name || (frame.function.is_none() && frame.object.is_none())
+}
+
+fn file_name(path: &str) -> &str {
+    path.rsplit_once('/').map_or(path, |(_, name)| name)
+}
+
+/// The name alone, without the return type that C++ writes before the name of a template's
+/// instance and without the parameters: `void std::f<int>(int)` is `std::f<int>`.
+fn without_types(function: &str) -> &str {
+    if function.starts_with('<') {
+        return function;
+    }
+    let (mut depth, mut start) = (0_i32, 0);
+    for (at, char) in function.char_indices() {
+        match char {
+            '(' if depth == 0 && !function[start..at].is_empty() => return &function[start..at],
+            '<' | '(' | '{' | '[' => depth += 1,
+            '>' | ')' | '}' | ']' => depth -= 1,
+            ' ' if depth == 0 && !function[start..at].ends_with("operator") => start = at + 1,
+            _ => {}
+        }
+    }
+    &function[start..]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn frame(function: &str, object: &str) -> Frame {
+        let some = |text: &str| (!text.is_empty()).then(|| text.to_owned());
+        Frame {
+            function: some(function),
+            object: some(object),
+            offset: Some(0x1234),
+            address: "0x7f0000001234".to_owned(),
+            ..Frame::default()
+        }
+    }
+
+    fn check(frames: &[(&str, &str)], name: &str) {
+        let frames: Vec<_> =
+            frames.iter().map(|(function, object)| frame(function, object)).collect();
+        assert_eq!(of_stack(&frames), name);
+    }
+
+    #[test]
+    fn the_first_frame_outside_the_machinery_names_the_stack() {
+        check(
+            &[("strdup", "/usr/lib/libc.so.6"), ("keep_name", "/opt/app"), ("main", "/opt/app")],
+            "keep_name",
+        );
+        check(
+            &[
+                ("operator new(unsigned long)", "/usr/lib/libstdc++.so.6"),
+                ("std::__new_allocator<int>::allocate(unsigned long, void const*)", "/opt/app"),
+                ("void std::vector<int>::_M_realloc_insert<int>(int&&)", "/opt/app"),
+                ("Cache::put(int)", "/opt/app"),
+            ],
+            "Cache::put(int)",
+        );
+        check(
+            &[
+                ("alloc::raw_vec::finish_grow", "/opt/app"),
+                ("<alloc::vec::Vec<T> as core::clone::Clone>::clone", "/opt/app"),
+                ("app::Session::open", "/opt/app"),
+            ],
+            "app::Session::open",
+        );
+    }
+
+    #[test]
+    fn a_function_that_returns_or_takes_machinery_is_none() {
+        check(
+            &[("std::vector<int> mine::make<int>(std::string const&)", "/opt/app")],
+            "std::vector<int> mine::make<int>(std::string const&)",
+        );
+        check(
+            &[("malloc", "/opt/app"), ("std::string build<char>(int)", "/opt/app")],
+            "std::string build<char>(int)",
+        );
+        check(&[("malloc", "/opt/app"), ("malloc_table_grow", "/opt/app")], "malloc_table_grow");
+    }
+
+    #[test]
+    fn when_all_is_machinery_the_first_name_is_used() {
+        check(&[("", "/usr/lib/libc.so.6"), ("malloc", "/usr/lib/libc.so.6")], "malloc");
+    }
+
+    #[test]
+    fn frames_without_a_function_show_where_they_are() {
+        check(&[("", "/opt/plugin.so")], "plugin.so+0x1234");
+        check(&[("", "")], "[unknown]");
+        check(&[("", ""), ("jit_entry", "")], "jit_entry");
+        check(&[], "[stack lost]");
+    }
+
+    #[test]
+    fn types_are_cut_from_names() {
+        for (function, name) in [
+            ("main", "main"),
+            ("f(int)", "f"),
+            ("void f<int>(int)", "f<int>"),
+            ("operator new(unsigned long)", "operator new"),
+            ("operator new[](unsigned long)", "operator new[]"),
+            ("(anonymous namespace)::leak(int)", "(anonymous namespace)::leak"),
+            ("void exec<void (*)()>(void (*)())", "exec<void (*)()>"),
+        ] {
+            assert_eq!(without_types(function), name);
+        }
+    }
+}

@@ -1,0 +1,181 @@
+//! Sessions for tests.
+
+use std::collections::BTreeMap;
+
+use super::model::*;
+
+/// A session of these stacks: bytes gained, and functions from the allocator's caller outwards.
+pub(crate) fn session(stacks: &[(i64, &[&str])]) -> Session {
+    let stacks: Vec<_> = stacks.iter().map(|(bytes, functions)| stack(*bytes, functions)).collect();
+    let sum = |keep: fn(i64) -> u64| {
+        stacks.iter().fold(0_u64, |sum, stack| sum.saturating_add(keep(stack.bytes)))
+    };
+    let grown_bytes = sum(|bytes| bytes.max(0).unsigned_abs());
+    let shrunk_bytes = sum(|bytes| bytes.min(0).unsigned_abs());
+    let net = i64::try_from(i128::from(grown_bytes) - i128::from(shrunk_bytes)).unwrap_or(i64::MAX);
+    let blocks = stacks.iter().map(|stack| stack.blocks).sum();
+    let grows = 0 < net;
+    Session {
+        schema: SCHEMA.to_owned(),
+        tool: Tool { name: "outlive".to_owned(), version: "0.1.0".to_owned() },
+        command: [
+            "outlive",
+            "test",
+            "-p",
+            "4242",
+            "--warmup",
+            "1",
+            "--batches",
+            "4",
+            "--",
+            "./one-batch.sh",
+        ]
+        .map(str::to_owned)
+        .to_vec(),
+        started: "2026-01-02T03:04:05+00:00".to_owned(),
+        duration_s: 12.5,
+        target: Target {
+            pid: 4242,
+            exe: "/opt/server".to_owned(),
+            cmdline: vec!["./server".to_owned(), "--port".to_owned(), "80".to_owned()],
+            kernel: "6.12.0".to_owned(),
+        },
+        verdict: if grows { Verdict::Growth } else { Verdict::Pass },
+        exit_code: u8::from(grows),
+        reasons: vec![if grows {
+            "over-budget: growth is at least 6.25 KiB per batch, over the budget of 0 B per batch"
+                .to_owned()
+        } else {
+            "within-budget: growth is at most 0 B per batch, within the budget of 0 B per batch"
+                .to_owned()
+        }],
+        notices: vec![],
+        budget: Budget { heap_bytes_per_batch: 0 },
+        warmup: 1,
+        measured: 4,
+        batches: (0..5).map(|index| batch(index, net)).collect(),
+        growth: Growth {
+            heap_bytes: net,
+            heap_blocks: blocks,
+            heap_bytes_per_batch: net as f64 / 4.0,
+            interval: Some([net as f64 / 4.0; 2]),
+            grown_bytes,
+            shrunk_bytes,
+        },
+        stacks,
+        losses: [
+            "events",
+            "stacks",
+            "threads",
+            "abandoned",
+            "unreadable",
+            "skipped",
+            "malformed",
+            "healed",
+            "undecided",
+        ]
+        .map(|key| (key.to_owned(), 0))
+        .into(),
+    }
+}
+
+fn batch(index: u32, net: i64) -> Batch {
+    let grown = u64::try_from(net).unwrap_or(0) / 4;
+    Batch {
+        index,
+        kind: if index == 0 { Kind::Warmup } else { Kind::Measured },
+        label: format!("batch {index}"),
+        units: BTreeMap::from([("sessions".to_owned(), 12.0)]),
+        duration_s: 1.5,
+        heap_bytes: grown.saturating_mul(index.into()).saturating_add(500_000),
+        heap_blocks: 1000,
+        allocated_bytes: 2_000_000,
+        allocated_blocks: 4000,
+        freed_blocks: 3900,
+        unmatched_frees: u64::from(index == 0),
+        rss_bytes: (index != 1).then_some(30_000_000),
+    }
+}
+
+fn stack(bytes: i64, functions: &[&str]) -> Stack {
+    Stack {
+        family: "libc".to_owned(),
+        bytes,
+        blocks: bytes.signum() * 100,
+        per_batch: vec![bytes / 4; 4],
+        frames: (0_u32..).zip(functions).map(|(depth, function)| frame(depth, function)).collect(),
+    }
+}
+
+/// A name with `+` is one of an object.
+fn frame(depth: u32, name: &str) -> Frame {
+    let object = name.split_once("+0x");
+    Frame {
+        function: object.is_none().then(|| name.to_owned()),
+        object: Some(format!("/opt/{}", object.map_or("server", |(object, _)| object))),
+        offset: object.and_then(|(_, offset)| u64::from_str_radix(offset, 16).ok()),
+        address: format!("0x{:x}", 0x55_0000_1000_u64 + u64::from(depth)),
+        file: (depth == 0 && object.is_none()).then(|| "src/server.c".to_owned()),
+        line: (depth == 0 && object.is_none()).then_some(42),
+        inlined: false,
+    }
+}
+
+/// A server that leaks on two paths.
+pub(crate) fn leaking() -> Session {
+    let mut session = session(&[
+        (25_600, &["strdup", "remember_name", "open_session", "serve", "main"]),
+        (
+            4096,
+            &[
+                "void std::vector<app::Entry>::_M_realloc_insert<app::Entry>(app::Entry&&)",
+                "app::Cache<std::pair<std::string, int>, std::less<std::string>>::insert(std::string const&)",
+                "serve",
+                "main",
+            ],
+        ),
+        (64, &["plugin.so+0x1234", "main"]),
+        (-1000, &["flush", "serve", "main"]),
+    ]);
+    session.notices = vec![Notice {
+        name: "older-blocks".to_owned(),
+        text: "1 free was of blocks older than the attach; they are not in the figures".to_owned(),
+    }];
+    session
+}
+
+/// A server that keeps nothing.
+pub(crate) fn clean() -> Session {
+    session(&[])
+}
+
+/// A measurement with losses, and names that try to be something else.
+pub(crate) fn nasty() -> Session {
+    let mut session = session(&[
+        (6400, &["ns;leak here 42", "a\x1bb;<x>&\"y\"", "c\0d|e`f`", "# main"]),
+        (100, &["\u{fffd}\u{202e}|](javascript:x)", "函数函数", "# main"]),
+    ]);
+    session.verdict = Verdict::Inconclusive;
+    session.exit_code = 3;
+    session.reasons = vec!["lost: 7 records found the ring buffer full".to_owned()];
+    session.losses.insert("events".to_owned(), 7);
+    session.command = vec![
+        "outlive".to_owned(),
+        "test".to_owned(),
+        "--".to_owned(),
+        "sh".to_owned(),
+        "-c".to_owned(),
+        "echo 'a b' | `x`\x1b".to_owned(),
+    ];
+    session.target.exe = "/tmp/<b>\x1b]0;x".to_owned();
+    session
+}
+
+/// Figures near the end of their range.
+pub(crate) fn huge() -> Session {
+    session(&[
+        (1 << 62, &["a", "main"]),
+        ((1 << 62) - 1, &["b", "main"]),
+        (-(1 << 62), &["c", "main"]),
+    ])
+}

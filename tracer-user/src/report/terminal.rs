@@ -1,0 +1,354 @@
+//! The result for a terminal: what grew, by how much, the verdict, and what to doubt.
+
+use std::fmt::Write as _;
+use std::path::Path;
+
+use super::model::{Frame, Session, Stack, Verdict};
+use super::{Options, escape, names, widths};
+use crate::units::{human_bytes, human_bytes_f64, human_change};
+
+/// Columns below which the table would not fit.
+const NARROWEST: usize = 50;
+
+/// Units that [`crate::units`] puts behind a number for people.
+const UNITS: [&str; 7] = ["B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
+
+/// The result of a session whose files are in `folder`.
+pub fn render(session: &Session, folder: &Path, options: &Options) -> String {
+    let mut text =
+        Text { out: String::new(), width: options.width.max(NARROWEST), color: options.color };
+    text.table(session, options.top);
+    text.total(session);
+    text.verdict(session);
+    text.losses(session);
+    for notice in &session.notices {
+        text.wrapped("note: ", Style::Dim, &notice.text);
+    }
+    text.line(&format!("files: {}", escape::terminal(&folder.to_string_lossy())));
+    text.out
+}
+
+/// A stack of a running target, for the live form.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Outstanding {
+    /// Requested bytes outstanding.
+    pub bytes: u64,
+    /// Blocks outstanding.
+    pub blocks: u64,
+    /// From the allocator's caller outwards; empty when the stack was lost.
+    pub frames: Vec<Frame>,
+}
+
+/// What is outstanding at `time` (`HH:MM:SS`), the stacks in the order that they are given.
+pub fn live(time: &str, stacks: &[Outstanding], options: &Options) -> String {
+    let mut text =
+        Text { out: String::new(), width: options.width.max(NARROWEST), color: options.color };
+    let shown = stacks.get(..options.top).unwrap_or(stacks);
+    text.heading(&format!("[{time}] Top {} stacks with outstanding allocations:", shown.len()));
+    for stack in shown {
+        let Outstanding { bytes, blocks, frames } = stack;
+        text.line(&format!("    {bytes} bytes in {blocks} allocations from stack"));
+        if frames.is_empty() {
+            text.line(&format!("        {}", names::LOST));
+        }
+        for frame in frames {
+            let place = place(frame).map_or_else(String::new, |place| format!("  {place}"));
+            let inlined = if frame.inlined { " (inlined)" } else { "" };
+            let name = escape::terminal(&names::of(frame)).into_owned() + inlined;
+            let line = format!("        {}", widths::shorten(&name, text.width - 8));
+            let fits = widths::of(&line) + widths::of(&place) <= text.width;
+            text.line(&if fits { line + &place } else { line });
+        }
+    }
+    text.out
+}
+
+#[derive(Clone, Copy)]
+enum Style {
+    Bold,
+    Dim,
+    Red,
+    Green,
+    Yellow,
+}
+
+impl Style {
+    const fn code(self) -> &'static str {
+        match self {
+            Self::Bold => "1",
+            Self::Dim => "2",
+            Self::Red => "1;31",
+            Self::Green => "1;32",
+            Self::Yellow => "1;33",
+        }
+    }
+}
+
+struct Text {
+    out: String,
+    width: usize,
+    color: bool,
+}
+
+impl Text {
+    fn table(&mut self, session: &Session, top: usize) {
+        let grown: Vec<&Stack> = session.stacks.iter().filter(|stack| 0 < stack.bytes).collect();
+        if grown.is_empty() {
+            self.heading("No stack grew after the warm-up.");
+            return;
+        }
+        let shown = grown.get(..top).unwrap_or(&grown);
+        self.heading(&match shown.len() < grown.len() {
+            true => format!("Stacks that grew most ({} of {}):", shown.len(), grown.len()),
+            false => "Stacks that grew most:".to_owned(),
+        });
+        let heads = ["BYTES", "BLOCKS", "PER BATCH"].map(str::to_owned);
+        let rows: Vec<[String; 3]> = shown.iter().map(|stack| figures(stack)).collect();
+        let columns: [usize; 3] = std::array::from_fn(|column| {
+            let cells = std::iter::once(&heads).chain(&rows);
+            cells.map(|cells| widths::of(&cells[column])).max().unwrap_or(0)
+        });
+        let row = |cells: &[String; 3]| {
+            let cells = cells.iter().zip(columns);
+            cells.map(|(cell, width)| widths::pad_left(cell, width) + "  ").collect::<String>()
+        };
+        let figures_width = columns.iter().map(|width| width + 2).sum::<usize>() + 2;
+        let head = format!("  {}STACK", row(&heads));
+        self.styled(Style::Dim, &head);
+        let room = self.width.saturating_sub(figures_width);
+        for (stack, cells) in shown.iter().zip(&rows) {
+            let figures = row(cells);
+            self.line(&format!("  {figures}{}", named(stack, room)));
+        }
+    }
+
+    fn total(&mut self, session: &Session) {
+        let growth = &session.growth;
+        let mut total = format!(
+            "Total: {} bytes ({}) in {} {} over {} measured {}",
+            growth.heap_bytes,
+            human_change(growth.heap_bytes),
+            growth.heap_blocks,
+            plural(growth.heap_blocks.unsigned_abs(), "block", "blocks"),
+            session.measured,
+            plural(session.measured.into(), "batch", "batches"),
+        );
+        // Writing to a `String` cannot fail.
+        let _ = write!(total, "; {} per batch", human_bytes_f64(growth.heap_bytes_per_batch));
+        if let Some([low, high]) = growth.interval {
+            let _ =
+                write!(total, ", interval {} to {}", human_bytes_f64(low), human_bytes_f64(high));
+        }
+        self.wrapped("", Style::Bold, &total);
+        if 0 < growth.shrunk_bytes {
+            self.line(&format!(
+                "Grown {}, shrunk {}, net {}",
+                human_bytes(growth.grown_bytes),
+                human_bytes(growth.shrunk_bytes),
+                human_change(growth.heap_bytes)
+            ));
+        }
+    }
+
+    fn verdict(&mut self, session: &Session) {
+        let (word, style) = match session.verdict {
+            Verdict::Pass => ("PASS: ", Style::Green),
+            Verdict::Growth => ("GROWTH: ", Style::Red),
+            Verdict::Inconclusive => ("INCONCLUSIVE: ", Style::Yellow),
+            Verdict::Error => ("ERROR: ", Style::Red),
+        };
+        if session.reasons.is_empty() {
+            self.wrapped(word, style, "no reason is given");
+        }
+        for reason in &session.reasons {
+            self.wrapped(word, style, reason);
+        }
+    }
+
+    fn losses(&mut self, session: &Session) {
+        let lost: Vec<String> = session
+            .losses
+            .iter()
+            .filter(|(_, count)| 0 < **count)
+            .map(|(key, count)| format!("{} {count}", escape::terminal(key)))
+            .collect();
+        if !lost.is_empty() {
+            self.wrapped("lost: ", Style::Yellow, &lost.join(", "));
+        }
+    }
+
+    fn heading(&mut self, text: &str) {
+        self.styled(Style::Bold, text);
+    }
+
+    fn styled(&mut self, style: Style, text: &str) {
+        let text = self.paint(style, text);
+        self.line(&text);
+    }
+
+    fn line(&mut self, text: &str) {
+        self.out.push_str(text);
+        self.out.push('\n');
+    }
+
+    /// The text after a styled word, broken at spaces, later lines indented.
+    fn wrapped(&mut self, word: &str, style: Style, text: &str) {
+        let mut used = widths::of(word);
+        let mut line = self.paint(style, word);
+        for (place, part) in unbroken(&escape::terminal(text)).iter().enumerate() {
+            let width = widths::of(part);
+            if 0 < place && self.width <= used + width {
+                self.line(&line);
+                line = format!("  {part}");
+                used = 2 + width;
+            } else {
+                let space = if 0 < place { " " } else { "" };
+                line = line + space + part;
+                used += space.len() + width;
+            }
+        }
+        self.line(&line);
+    }
+
+    fn paint(&self, style: Style, text: &str) -> String {
+        match self.color && !text.is_empty() {
+            true => format!("\x1b[{}m{text}\x1b[0m", style.code()),
+            false => text.to_owned(),
+        }
+    }
+}
+
+/// The words of a text, a number and its unit as one.
+fn unbroken(text: &str) -> Vec<String> {
+    let mut parts: Vec<String> = Vec::new();
+    for part in text.split(' ') {
+        match parts.last_mut() {
+            Some(last) if UNITS.contains(&part.trim_end_matches([';', ','])) => {
+                *last = format!("{last} {part}");
+            }
+            Some(_) | None => parts.push(part.to_owned()),
+        }
+    }
+    parts
+}
+
+fn figures(stack: &Stack) -> [String; 3] {
+    let n_batches = stack.per_batch.len().max(1) as f64;
+    [
+        human_change(stack.bytes),
+        stack.blocks.to_string(),
+        human_bytes_f64((stack.bytes as f64 / n_batches).round()),
+    ]
+}
+
+/// The frame that best names the stack, and where it is when there is room.
+fn named(stack: &Stack, room: usize) -> String {
+    let name = widths::shorten(&escape::terminal(&names::of_stack(&stack.frames)), room);
+    let place = names::best(&stack.frames).and_then(place);
+    match place.map(|place| format!("{name}  {place}")) {
+        Some(both) if widths::of(&both) <= room => both,
+        Some(_) | None => name,
+    }
+}
+
+/// Source file and line; without a line, nothing.
+fn place(frame: &Frame) -> Option<String> {
+    let file = frame.file.as_deref()?;
+    let name = file.rsplit_once('/').map_or(file, |(_, name)| name);
+    Some(format!("{}:{}", escape::terminal(name), frame.line?))
+}
+
+fn plural(count: u64, one: &'static str, many: &'static str) -> &'static str {
+    if count == 1 { one } else { many }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::report::{golden, sample};
+
+    const PLAIN: Options = Options { top: 10, width: 80, color: false };
+
+    fn plain(session: &Session) -> String {
+        render(session, Path::new("/tmp/outlive-4242"), &PLAIN)
+    }
+
+    #[test]
+    fn what_grew_is_a_table() {
+        golden::check("terminal/growth.txt", &plain(&sample::leaking()));
+    }
+
+    #[test]
+    fn what_passed_is_short() {
+        golden::check("terminal/pass.txt", &plain(&sample::clean()));
+    }
+
+    #[test]
+    fn losses_and_odd_names_are_shown_as_they_are() {
+        golden::check("terminal/odd-names.txt", &plain(&sample::nasty()));
+    }
+
+    #[test]
+    fn colours_are_only_colours() {
+        let colored = render(
+            &sample::leaking(),
+            Path::new("/tmp/outlive-4242"),
+            &Options { color: true, ..PLAIN },
+        );
+        assert!(colored.contains("\x1b[1;31mGROWTH: \x1b[0m"));
+        let mut stripped = String::new();
+        let mut parts = colored.split("\x1b[");
+        stripped.push_str(parts.next().unwrap_or(""));
+        for part in parts {
+            stripped.push_str(part.split_once('m').expect("the end of a colour").1);
+        }
+        assert_eq!(stripped, plain(&sample::leaking()));
+    }
+
+    #[test]
+    fn no_line_is_wider_than_the_terminal() {
+        for session in [sample::leaking(), sample::nasty(), sample::clean(), sample::huge()] {
+            for width in [50, 80, 132] {
+                let text = render(&session, Path::new("/tmp/x"), &Options { width, ..PLAIN });
+                for line in text.lines() {
+                    assert!(widths::of(line) <= width, "{width} columns: {line}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn only_the_top_is_shown_and_said_to_be() {
+        let text = render(&sample::leaking(), Path::new("/tmp/x"), &Options { top: 1, ..PLAIN });
+        assert!(text.starts_with("Stacks that grew most (1 of 3):\n"), "{text}");
+        assert!(!text.contains("Cache"));
+    }
+
+    #[test]
+    fn all_three_figures_are_shown_when_something_shrank() {
+        let session = sample::session(&[
+            (200, &["c", "main"]),
+            (100, &["a", "main"]),
+            (-150, &["b", "main"]),
+        ]);
+        assert!(plain(&session).contains("Grown 300 B, shrunk 150 B, net 150 B"));
+    }
+
+    #[test]
+    fn the_live_form_lists_stacks() {
+        let session = sample::leaking();
+        let stacks: Vec<_> = session
+            .stacks
+            .iter()
+            .filter(|stack| 0 < stack.bytes)
+            .map(|stack| Outstanding {
+                bytes: stack.bytes.unsigned_abs(),
+                blocks: stack.blocks.unsigned_abs(),
+                frames: stack.frames.clone(),
+            })
+            .chain([Outstanding { bytes: 8, blocks: 1, frames: vec![] }])
+            .collect();
+        golden::check("terminal/live.txt", &live("11:16:33", &stacks, &PLAIN));
+        assert!(live("11:16:33", &[], &PLAIN).contains("Top 0 stacks"));
+    }
+}

@@ -1,0 +1,294 @@
+//! From books to a report: judge, name the stacks, write the folder.
+
+use std::{
+    fs::{File, OpenOptions},
+    os::unix::fs::OpenOptionsExt as _,
+    path::PathBuf,
+};
+
+use anyhow::Context as _;
+use jiff::Zoned;
+use tracer_common::event::StackEnd;
+
+use super::{DriveError, Plan, Tracer, start::Child};
+use crate::{
+    batches,
+    cli::exit,
+    growth::{Budget, Growth, Losses, Outcome, Reason, judge, notices},
+    report::{
+        Options,
+        folder::Folder as Files,
+        model::{self, Session},
+    },
+    stacks::StackId,
+    target::process::kernel_release,
+};
+
+/// How the measuring came to its end.
+pub(super) enum Ending {
+    /// As planned.
+    Complete,
+    /// Somebody asked to stop.
+    Interrupted,
+    /// The target was gone.
+    TargetEnded,
+    /// A batch did not come to its end, or the target failed.
+    Failed(DriveError),
+}
+
+impl Ending {
+    /// With how the child ended, if it was ours and is gone.
+    pub(super) fn with_child(self, child: Option<&mut Child>) -> Self {
+        self.explained(child, false)
+    }
+
+    /// The same, before any batch began.
+    pub(super) fn during_start(self, child: Option<&mut Child>) -> Self {
+        self.explained(child, true)
+    }
+
+    fn explained(self, child: Option<&mut Child>, during_start: bool) -> Self {
+        match self {
+            Self::TargetEnded => {
+                let status = child.and_then(Child::wait);
+                let how = status.map(|status| format!(" ({})", super::drive::ended(status)));
+                let how = how.unwrap_or_default();
+                Self::Failed(DriveError::TargetEnded { how, during_start })
+            }
+            other => other,
+        }
+    }
+}
+
+/// A session that is written.
+pub struct Finished {
+    /// All of it.
+    pub session: Session,
+    /// Where it lies.
+    pub folder: PathBuf,
+}
+
+/// The session's folder, made before anything is measured.
+pub(super) struct Folder {
+    files: Files,
+    started: Zoned,
+}
+
+impl Folder {
+    /// Makes the folder that the plan names, or one that is named after the time.
+    pub(super) fn prepare(plan: &Plan) -> anyhow::Result<Self> {
+        let started = Zoned::now();
+        let path = match &plan.output {
+            Some(path) => path.clone(),
+            None => PathBuf::from(started.strftime("outlive-%Y%m%d-%H%M%S").to_string()),
+        };
+        Ok(Self { files: Files::create(&path)?, started })
+    }
+
+    /// A file of another kind in the folder.
+    pub(super) fn create(&self, name: &str) -> anyhow::Result<File> {
+        let path = self.files.path().join(name);
+        OpenOptions::new()
+            .write(true)
+            .create(true)
+            .truncate(true)
+            .mode(0o600)
+            .open(&path)
+            .with_context(|| format!("cannot write {}", path.display()))
+    }
+
+    /// Keeps what was measured so far, in case that the tool does not come to its end.
+    pub(super) fn keep(&self, plan: &Plan, tracer: &Tracer) -> anyhow::Result<()> {
+        let losses = tracer.losses()?;
+        let mut session = self.session(plan, tracer, &losses)?;
+        session.verdict = model::Verdict::Inconclusive;
+        session.exit_code = exit::INCONCLUSIVE;
+        session.reasons = vec!["unfinished: the measurement was not finished".to_owned()];
+        self.files.keep(&session)?;
+        Ok(())
+    }
+
+    /// Judges, names the stacks and writes everything.
+    pub(super) fn finish(
+        &self,
+        plan: &Plan,
+        tracer: &Tracer,
+        ending: &Ending,
+        is_test: bool,
+    ) -> anyhow::Result<Finished> {
+        let losses = tracer.losses()?;
+        let mut session = self.session(plan, tracer, &losses)?;
+        let growth = Growth::over(tracer.batches());
+        let budget = plan.budget.unwrap_or(Budget { heap_bytes_per_batch: 0 });
+        let is_judged = is_test || plan.budget.is_some();
+        let verdict = verdict(&growth, budget, &losses, tracer.late_allocators(), ending);
+        session.verdict = verdict.0;
+        session.reasons = verdict.1;
+        session.exit_code = match (session.verdict, is_judged) {
+            (model::Verdict::Error, _) => exit::TARGET,
+            (model::Verdict::Pass, _) | (_, false) => exit::PASS,
+            (model::Verdict::Growth, true) => exit::GROWTH,
+            (model::Verdict::Inconclusive, true) => exit::INCONCLUSIVE,
+        };
+        session.stacks = stacks(tracer);
+        let notices = notices(&growth, tracer.batches(), bytes_of_cut_stacks(tracer));
+        session.notices = notices
+            .iter()
+            .map(|notice| model::Notice { name: notice.name().to_owned(), text: notice.to_string() })
+            .collect();
+        self.files.write(&session, &Options { top: 20, width: 80, color: false })?;
+        Ok(Finished { session, folder: self.files.path().to_owned() })
+    }
+
+    /// Everything but the verdict and the stacks.
+    fn session(&self, plan: &Plan, tracer: &Tracer, losses: &Losses) -> anyhow::Result<Session> {
+        let process = tracer.process();
+        let batches = tracer.batches();
+        let growth = Growth::over(batches);
+        let measured = u32::try_from(batches.measured().len()).unwrap_or(u32::MAX);
+        let slope = growth.slope;
+        Ok(Session {
+            schema: model::SCHEMA.to_owned(),
+            tool: model::Tool {
+                name: env!("CARGO_PKG_NAME").to_owned(),
+                version: env!("CARGO_PKG_VERSION").to_owned(),
+            },
+            command: plan.command.clone(),
+            started: self.started.strftime("%Y-%m-%dT%H:%M:%S%:z").to_string(),
+            duration_s: self.started.duration_until(&Zoned::now()).as_secs_f64(),
+            target: model::Target {
+                pid: process.pid,
+                exe: process.exe.to_string_lossy().into_owned(),
+                cmdline: process
+                    .cmdline
+                    .iter()
+                    .map(|word| word.to_string_lossy().into_owned())
+                    .collect(),
+                kernel: kernel_release()
+                    .context("cannot ask for the kernel's release")?
+                    .to_string_lossy()
+                    .into_owned(),
+            },
+            verdict: model::Verdict::Inconclusive,
+            exit_code: exit::INCONCLUSIVE,
+            reasons: Vec::new(),
+            notices: Vec::new(),
+            budget: model::Budget {
+                heap_bytes_per_batch: plan.budget.map_or(0, |budget| budget.heap_bytes_per_batch),
+            },
+            warmup: batches.warmup(),
+            measured,
+            batches: batches.all().iter().map(batch).collect(),
+            growth: model::Growth {
+                heap_bytes: growth.net.bytes,
+                heap_blocks: growth.net.blocks,
+                heap_bytes_per_batch: slope.map_or(0.0, |slope| slope.bytes_per_batch),
+                interval: slope
+                    .and_then(|slope| slope.interval)
+                    .map(|interval| [interval.low, interval.high]),
+                grown_bytes: growth.grown_bytes,
+                shrunk_bytes: growth.shrunk_bytes,
+            },
+            stacks: Vec::new(),
+            losses: losses.entries().map(|(key, count)| (key.to_owned(), count)).collect(),
+        })
+    }
+}
+
+fn batch(batch: &batches::Batch) -> model::Batch {
+    let totals = &batch.totals;
+    model::Batch {
+        index: batch.index,
+        kind: match batch.kind {
+            batches::Kind::Warmup => model::Kind::Warmup,
+            batches::Kind::Measured => model::Kind::Measured,
+        },
+        label: batch.facts.label.clone(),
+        units: batch.facts.units.clone(),
+        duration_s: batch.facts.duration_s,
+        heap_bytes: batch.outstanding.bytes,
+        heap_blocks: batch.outstanding.blocks,
+        allocated_bytes: totals.allocated.bytes,
+        allocated_blocks: totals.allocated.blocks,
+        freed_blocks: totals.freed.blocks,
+        unmatched_frees: totals.unmatched_frees,
+        rss_bytes: batch.facts.rss_bytes,
+    }
+}
+
+fn verdict(
+    growth: &Growth,
+    budget: Budget,
+    losses: &Losses,
+    late: &[String],
+    ending: &Ending,
+) -> (model::Verdict, Vec<String>) {
+    let judged = judge(growth, budget, losses);
+    let mut reasons: Vec<String> = judged.reasons.iter().map(spelled).collect();
+    let verdict = match ending {
+        Ending::Failed(error) => {
+            reasons.insert(0, format!("failed: {error}"));
+            return (model::Verdict::Error, reasons);
+        }
+        Ending::Interrupted => {
+            reasons.insert(0, "interrupted: the measurement was stopped before its end".to_owned());
+            Outcome::Inconclusive
+        }
+        Ending::Complete | Ending::TargetEnded => judged.outcome,
+    };
+    let verdict = match verdict {
+        _ if !late.is_empty() => {
+            let objects = late.join(", ");
+            reasons.insert(
+                0,
+                format!(
+                    "late-allocator: {objects} came into the target while batches ran, and what \
+                     was allocated there before is not in the figures; make the warm-up load it"
+                ),
+            );
+            model::Verdict::Inconclusive
+        }
+        Outcome::Pass => model::Verdict::Pass,
+        Outcome::Growth => model::Verdict::Growth,
+        Outcome::Inconclusive => model::Verdict::Inconclusive,
+    };
+    (verdict, reasons)
+}
+
+fn spelled(reason: &Reason) -> String {
+    format!("{}: {reason}", reason.name())
+}
+
+/// The stacks that changed, named.
+fn stacks(tracer: &Tracer) -> Vec<model::Stack> {
+    let changed = tracer.batches().changed_stacks();
+    let ids: Vec<StackId> = changed.iter().map(|(id, _)| *id).collect();
+    let named = tracer.named(&ids);
+    changed
+        .into_iter()
+        .zip(named)
+        .map(|((id, change), frames)| model::Stack {
+            family: family(tracer, id),
+            bytes: change.bytes,
+            blocks: change.blocks,
+            per_batch: tracer.batches().changes_of(id).iter().map(|change| change.bytes).collect(),
+            frames,
+        })
+        .collect()
+}
+
+fn family(tracer: &Tracer, id: StackId) -> String {
+    let family = tracer.ledger().stacks().family(id);
+    let object = tracer.objects().iter().find(|object| Some(object.family) == family);
+    object.map_or_else(|| "unknown".to_owned(), |object| object.family_name.clone())
+}
+
+/// Bytes gained by stacks whose callers are not all known.
+fn bytes_of_cut_stacks(tracer: &Tracer) -> u64 {
+    let stacks = tracer.ledger().stacks();
+    let changed = tracer.batches().changed_stacks();
+    let cut = changed.iter().filter(|(id, _)| {
+        stacks.trace(*id).is_none_or(|trace| trace.end != StackEnd::Whole)
+    });
+    cut.map(|(_, change)| u64::try_from(change.bytes).unwrap_or(0)).sum()
+}

@@ -1,0 +1,95 @@
+//! Names of the functions in an object's file.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::Path;
+
+use blazesym::symbolize::source::{Elf as ElfSource, Source};
+use blazesym::symbolize::{CodeInfo, Input, Sym, Symbolized, Symbolizer};
+
+use super::{Bound, Frame, Object, ObjectKind, nameless};
+use crate::target::elf::{Elf, FileOffset, ObjectAddr};
+use crate::target::objects::path_of;
+
+/// The frames at these places of the object; `None` when it is no ELF file.
+pub(super) fn lookup(object: &Object, bounds: &[Bound]) -> Option<Vec<(Bound, Vec<Frame>)>> {
+    let file = match &object.kind {
+        ObjectKind::File(file) => file.as_ref()?,
+        ObjectKind::Kernel | ObjectKind::Anonymous => return None,
+    };
+    let elf = Elf::open(file).ok()?;
+    let addrs: Vec<Option<ObjectAddr>> =
+        bounds.iter().map(|bound| elf.object_addr(FileOffset(bound.offset))).collect();
+    let asked: Vec<u64> = addrs.iter().flatten().map(|addr| addr.0).collect();
+
+    let mut found = found_at(&path_of(file), &asked).into_iter();
+    let named = bounds.iter().zip(addrs).map(|(bound, addr)| {
+        let mut frame = nameless(*bound, Some(object));
+        let mut frames = Vec::new();
+        if let Some(addr) = addr {
+            frame.offset = addr.0;
+            frames = found.next().unwrap_or_default();
+        }
+        for found in &mut frames {
+            found.object.clone_from(&frame.object);
+            found.offset = frame.offset;
+            found.address = frame.address;
+        }
+        if frames.is_empty() {
+            frames.push(frame);
+        }
+        (*bound, frames)
+    });
+    Some(named.collect())
+}
+
+/// The functions at each of these addresses, innermost first, without their place. Empty
+/// where nothing is known, and everywhere when the file cannot be understood.
+fn found_at(path: &Path, addrs: &[u64]) -> Vec<Vec<Frame>> {
+    // First with debug information, which may be broken where the symbols are not.
+    for debug_syms in [true, false] {
+        let mut source = ElfSource::new(path);
+        source.debug_syms = debug_syms;
+        let source = Source::Elf(source);
+        // The file is the target's: bytes in it that make the symbolizer panic must not
+        // cost the measurement.
+        let answer = catch_unwind(AssertUnwindSafe(|| {
+            let symbolizer = Symbolizer::new();
+            let symbols = symbolizer.symbolize(&source, Input::VirtOffset(addrs)).ok()?;
+            Some(symbols.into_iter().map(frames_of).collect())
+        }));
+        if let Ok(Some(frames)) = answer {
+            return frames;
+        }
+    }
+    Vec::new()
+}
+
+fn frames_of(symbol: Symbolized<'_>) -> Vec<Frame> {
+    let symbol = match symbol {
+        Symbolized::Sym(symbol) => symbol,
+        Symbolized::Unknown(_) => return Vec::new(),
+    };
+    // A symbol without a size reaches as far as the next one, if one believes in it. One
+    // that is too short by a function is a wrong name; none is only a missing one.
+    if symbol.name.is_empty() || (symbol.size.is_none() && symbol.offset > 0) {
+        return Vec::new();
+    }
+    let Sym { name, code_info, inlined, .. } = symbol;
+    let inner = inlined.into_vec().into_iter().rev();
+    inner
+        .map(|function| frame(function.name.into_owned(), function.code_info.as_ref(), true))
+        .chain([frame(name.into_owned(), code_info.as_deref(), false)])
+        .collect()
+}
+
+fn frame(function: String, at: Option<&CodeInfo<'_>>, inlined: bool) -> Frame {
+    Frame {
+        function: Some(function),
+        object: None,
+        offset: 0,
+        address: 0,
+        file: at.map(|at| at.to_path().to_string_lossy().into_owned()),
+        line: at.and_then(|at| at.line),
+        inlined,
+    }
+}

@@ -1,1 +1,0 @@
-//! Starts a program and holds it until probes are in place.
