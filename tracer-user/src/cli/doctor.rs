@@ -87,7 +87,12 @@ fn target(report: &mut Report, pid: u32) -> anyhow::Result<()> {
     let status = process.status()?;
     report.good(
         "target",
-        format!("{} (process {}, {} threads)", process.exe.display(), process.pid, status.n_threads),
+        format!(
+            "{} (process {}, {} threads)",
+            process.exe.display(),
+            process.pid,
+            status.n_threads
+        ),
     );
     if status.is_stopped() {
         report.note("state", "the target is stopped; nothing is measured until it goes on");

@@ -43,9 +43,9 @@ fn code_of_cause(cause: &(dyn std::error::Error + 'static)) -> Option<u8> {
     }
     if let Some(error) = cause.downcast_ref::<FolderError>() {
         return Some(match error {
-            FolderError::NotASession { .. } | FolderError::Read { .. } | FolderError::Parse { .. } => {
-                USAGE
-            }
+            FolderError::NotASession { .. }
+            | FolderError::Read { .. }
+            | FolderError::Parse { .. } => USAGE,
             FolderError::Create { .. }
             | FolderError::Full { .. }
             | FolderError::Write { .. }

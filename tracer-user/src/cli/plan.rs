@@ -28,11 +28,9 @@ pub(super) fn test(args: &TestArgs, cli: &Cli, words: &[OsString]) -> anyhow::Re
     let command = args.command.clone();
     let subject = match (args.pid, &args.service) {
         (Some(pid), _) => Subject::Process { pid, batch: command },
-        (None, Some(text)) => Subject::Service {
-            service: service(text)?,
-            ready: ready(args)?,
-            batch: command,
-        },
+        (None, Some(text)) => {
+            Subject::Service { service: service(text)?, ready: ready(args)?, batch: command }
+        }
         (None, None) => Subject::Lines { program: command },
     };
     Ok(TestPlan {
@@ -73,11 +71,7 @@ fn plan(trace: &TraceArgs, warmup: u32, cli: &Cli, words: &[OsString]) -> Plan {
         command: words.iter().map(|word| word.to_string_lossy().into_owned()).collect(),
         output: trace.output.clone(),
         budget: trace.budget.map(|heap_bytes_per_batch| Budget { heap_bytes_per_batch }),
-        options: TraceOptions {
-            ring_bytes: trace.ring_size,
-            min_size: trace.min_size,
-            warmup,
-        },
+        options: TraceOptions { ring_bytes: trace.ring_size, min_size: trace.min_size, warmup },
         progress: !cli.quiet && io::stderr().is_terminal(),
     }
 }

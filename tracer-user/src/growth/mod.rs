@@ -55,7 +55,7 @@ impl Growth {
             slope: theil_sen(&points(batches)),
             measured: u32::try_from(batches.measured().len()).unwrap_or(u32::MAX),
             saw_calls,
-            replaced: batches.measured().iter().any(|batch| 0 < batch.totals.discarded.blocks),
+            replaced: batches.measured().iter().any(|batch| 0 < batch.totals.execs),
         }
     }
 }

@@ -10,6 +10,10 @@ use crate::stacks::StackId;
 const NONE: LossCounts =
     LossCounts { kernel: [0; Count::N], skipped: 0, malformed: 0, healed: 0, undecided: 0 };
 
+fn facts() -> Facts {
+    Facts { label: String::new(), units: BTreeMap::new(), duration_s: 1.0, rss_bytes: None }
+}
+
 /// The growth of one stack that has `series` bytes outstanding, first at the baseline.
 fn growth(series: &[u64]) -> Growth {
     let mut batches = Batches::new(1);
@@ -19,13 +23,7 @@ fn growth(series: &[u64]) -> Growth {
         let changed = if *bytes == before { vec![] } else { vec![(StackId(0), held)] };
         before = *bytes;
         let totals = Totals { allocated: Held { bytes: 1, blocks: 1 }, ..Totals::default() };
-        let facts = Facts {
-            label: String::new(),
-            units: BTreeMap::new(),
-            duration_s: 1.0,
-            rss_bytes: None,
-        };
-        batches.push(facts, Closed { totals, outstanding: held, changed });
+        batches.push(facts(), Closed { totals, outstanding: held, changed });
     }
     Growth::over(&batches)
 }
@@ -104,7 +102,13 @@ fn nothing_seen_is_not_a_pass() {
 
 #[test]
 fn a_target_that_replaced_itself_cannot_be_compared() {
-    let growth = Growth { replaced: true, ..growth(&[0, 0, 0, 0, 0]) };
+    let mut batches = Batches::new(1);
+    for batch in 0..5 {
+        let allocated = Held { bytes: 1, blocks: 1 };
+        let totals = Totals { allocated, execs: u64::from(batch == 3), ..Totals::default() };
+        batches.push(facts(), Closed { totals, outstanding: Held::default(), changed: vec![] });
+    }
+    let growth = Growth::over(&batches);
     let verdict = judge(&growth, Budget::default(), &Losses::new(&NONE));
     assert_eq!((verdict.outcome, verdict.reasons), (Outcome::Inconclusive, vec![Reason::Replaced]));
 }
@@ -139,13 +143,7 @@ fn what_grew_and_what_shrank_are_kept_apart() {
         let changed = (0..).zip(figures).map(|(s, bytes)| (StackId(s), Held { bytes, blocks: 1 }));
         let outstanding = Held { bytes: figures.iter().sum(), blocks: 3 };
         let closed = Closed { totals: Totals::default(), outstanding, changed: changed.collect() };
-        let facts = Facts {
-            label: String::new(),
-            units: BTreeMap::new(),
-            duration_s: 1.0,
-            rss_bytes: None,
-        };
-        batches.push(facts, closed);
+        batches.push(facts(), closed);
     }
     let growth = Growth::over(&batches);
     assert_eq!((growth.net.bytes, growth.grown_bytes, growth.shrunk_bytes), (150, 300, 150));
@@ -215,9 +213,7 @@ fn notices_come_when_their_condition_holds() {
     assert_eq!(names(&growth(0, 0), &Batches::new(0), 0), ["no-warm-up"]);
     let totals = Totals { unmatched_frees: 2, ..Totals::default() };
     let closed = Closed { totals, outstanding: Held::default(), changed: vec![] };
-    let facts =
-        Facts { label: String::new(), units: BTreeMap::new(), duration_s: 1.0, rss_bytes: None };
-    warmed.push(facts, closed);
+    warmed.push(facts(), closed);
     assert_eq!(names(&growth(0, 0), &warmed, 0), ["older-blocks"]);
 }
 

@@ -36,7 +36,9 @@ pub struct Totals {
     pub freed: Held,
     /// Releases of addresses that the books do not have: blocks older than the attach.
     pub unmatched_frees: u64,
-    /// Blocks that went with the target's old image.
+    /// Times that the target replaced its image.
+    pub execs: u64,
+    /// Blocks that went with an old image.
     pub discarded: Held,
     /// Blocks struck off without a release that was seen: `healed` and `undecided`.
     pub struck_off: Held,
@@ -119,6 +121,7 @@ impl Sums {
 
     pub(super) fn discard(&mut self) -> Held {
         let gone = std::mem::take(&mut self.outstanding);
+        self.open.execs += 1;
         self.open.discarded.bytes = self.open.discarded.bytes.saturating_add(gone.bytes);
         self.open.discarded.blocks = self.open.discarded.blocks.saturating_add(gone.blocks);
         for (index, stack) in (0_u32..).zip(&mut self.stacks) {

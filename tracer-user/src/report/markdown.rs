@@ -9,6 +9,9 @@ use crate::units::{human_bytes, human_bytes_f64, human_change};
 /// Columns of a name in a table; longer ones are shortened in the middle.
 const NAME_WIDTH: usize = 100;
 
+/// Batches in the table; of more, the last ones.
+const MOST_BATCHES: usize = 24;
+
 /// The summary.
 pub fn render(session: &Session, options: &Options) -> String {
     let mut out = String::new();
@@ -84,7 +87,8 @@ fn stacks(out: &mut String, session: &Session, top: usize) -> fmt::Result {
 fn batches(out: &mut String, session: &Session) -> fmt::Result {
     writeln!(out, "\n| batch | | outstanding | blocks | allocated | freed blocks | resident |")?;
     writeln!(out, "|---:|---|---:|---:|---:|---:|---:|")?;
-    for batch in &session.batches {
+    let n_left_out = session.batches.len().saturating_sub(MOST_BATCHES);
+    for batch in session.batches.iter().skip(n_left_out) {
         let kind = match batch.kind {
             Kind::Warmup => "warm-up",
             Kind::Measured => "",
@@ -103,7 +107,10 @@ fn batches(out: &mut String, session: &Session) -> fmt::Result {
             batch.freed_blocks,
         )?;
     }
-    Ok(())
+    match n_left_out {
+        0 => Ok(()),
+        earlier => writeln!(out, "\n{earlier} earlier batches in `session.json`."),
+    }
 }
 
 fn losses(out: &mut String, session: &Session) -> fmt::Result {
@@ -180,6 +187,15 @@ mod tests {
                 }
             }
         }
+    }
+
+    #[test]
+    fn of_a_long_session_only_the_last_batches_are_listed() {
+        let mut session = sample::clean();
+        session.batches = (0..5000).map(|index| sample::batch(index, 0)).collect();
+        let text = render(&session, &OPTIONS);
+        assert!(text.contains("\n4976 earlier batches in `session.json`.\n"), "{text}");
+        assert!(text.contains("\n| 4999 |") && !text.contains("\n| 4975 |"));
     }
 
     #[test]

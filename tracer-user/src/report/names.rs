@@ -27,12 +27,26 @@ const OBJECTS: &[&str] = &[
     "libtcmalloc",
 ];
 
-/// Functions that are machinery wherever they are, for example linked into the program.
+/// Functions that are machinery wherever they are: allocators linked into the program, and
+/// what libraries and programs put around them (OpenSSL, CPython, GLib, GNU programs, Redis).
 const FUNCTIONS: &[&str] = &[
+    "CRYPTO_malloc",
+    "CRYPTO_realloc",
+    "CRYPTO_zalloc",
+    "PyObject_Calloc",
+    "PyObject_Malloc",
+    "PyObject_Realloc",
+    "_PyObject_Calloc",
+    "_PyObject_Malloc",
+    "_PyObject_Realloc",
     "aligned_alloc",
     "calloc",
     "cfree",
     "free",
+    "g_malloc",
+    "g_malloc0",
+    "g_realloc",
+    "g_strdup",
     "malloc",
     "memalign",
     "posix_memalign",
@@ -42,14 +56,25 @@ const FUNCTIONS: &[&str] = &[
     "strdup",
     "strndup",
     "valloc",
+    "xcalloc",
+    "xmalloc",
+    "xrealloc",
+    "xstrdup",
+    "zcalloc",
+    "zmalloc",
+    "zrealloc",
+    "zstrdup",
 ];
 
-/// Beginnings of names that are machinery: allocation and containers of C++ and Rust.
+/// Beginnings of names that are machinery: allocation and containers of C++ and Rust, and
+/// families of allocation functions.
 const PREFIXES: &[&str] = &[
     "<alloc::",
     "<core::",
     "<hashbrown::",
     "<std::",
+    "PyMem_",
+    "_PyMem_",
     "__gnu_cxx::",
     "__libc_",
     "__rdl_",
@@ -60,10 +85,41 @@ const PREFIXES: &[&str] = &[
     "alloc::",
     "core::",
     "hashbrown::",
-    "mi_",
+    "mi_calloc",
+    "mi_heap_",
+    "mi_malloc",
+    "mi_new",
+    "mi_realloc",
+    "mi_zalloc",
     "operator new",
     "std::",
+    "ztrycalloc",
+    "ztrymalloc",
+    "ztryrealloc",
 ];
+
+/// Functions of the C library at which every thread begins. Nothing calls them, so a stack
+/// that ends there is whole, whatever the walk found beyond.
+const THREAD_STARTS: &[&str] = &[
+    "__clone",
+    "__clone3",
+    "__libc_start_call_main",
+    "__libc_start_main",
+    "__libc_start_main_impl",
+    "_start",
+    "clone",
+    "clone3",
+    "start",
+    "start_thread",
+];
+
+/// Is the outermost of these frames the start of a thread?
+pub fn reaches_thread_start(frames: &[Frame]) -> bool {
+    frames
+        .last()
+        .and_then(|frame| frame.function.as_deref())
+        .is_some_and(|function| THREAD_STARTS.contains(&function))
+}
 
 /// The frame's function; without one the object and the place in it; `[unknown]` with neither.
 pub fn of(frame: &Frame) -> Cow<'_, str> {

@@ -79,7 +79,8 @@ pub(crate) fn session(stacks: &[(i64, &[&str])]) -> Session {
     }
 }
 
-fn batch(index: u32, net: i64) -> Batch {
+/// Batch `index` of five, of which all but the first grew by a quarter of `net`.
+pub(crate) fn batch(index: u32, net: i64) -> Batch {
     let grown = u64::try_from(net).unwrap_or(0) / 4;
     Batch {
         index,

@@ -15,13 +15,17 @@ pub fn shorten(text: &str, width: usize) -> String {
     if of(text) <= width {
         return text.to_owned();
     }
-    let Some(room) = width.checked_sub(GAP.len()) else {
-        return take(text.chars(), width).into_iter().collect();
+    // A sequence may be wider than its characters (an emoji with its variation selector), so
+    // what was joined is measured again.
+    let shortened = |room: usize| {
+        let (gap, room) = room.checked_sub(GAP.len()).map_or(("", room), |room| (GAP, room));
+        let tail_room = if gap.is_empty() { 0 } else { room / 2 };
+        let mut tail = take(text.chars().rev(), tail_room);
+        tail.reverse();
+        take(text.chars(), room - tail_room).into_iter().chain(gap.chars()).chain(tail).collect()
     };
-    let head = take(text.chars(), room - room / 2);
-    let mut tail = take(text.chars().rev(), room / 2);
-    tail.reverse();
-    head.into_iter().chain(GAP.chars()).chain(tail).collect()
+    let mut rooms = (0..=width).rev().map(shortened);
+    rooms.find(|text: &String| of(text) <= width).unwrap_or_default()
 }
 
 /// The text, followed by spaces up to `width` columns.
@@ -63,6 +67,12 @@ mod tests {
         assert_eq!(shorten("函数函数函数", 9), "函...数");
         assert_eq!(pad_left("函", 4), "  函");
         assert_eq!(pad_right("函", 4), "函  ");
+    }
+
+    #[test]
+    fn a_sequence_that_is_wider_than_its_characters_is_measured_whole() {
+        assert_eq!(of("0\u{fe0f}"), 2);
+        assert_eq!(shorten("0\u{fe0f}123", 1), "");
     }
 
     proptest! {

@@ -107,10 +107,7 @@ impl Drive {
         match self {
             Self::Command { words, pid } => command(words, *pid, index).await,
             Self::Lines { stdin, stdout } => {
-                stdin
-                    .write_all(b"\n")
-                    .await
-                    .map_err(|_| DriveError::Silent { awaited: "DONE" })?;
+                stdin.write_all(b"\n").await.map_err(|_| DriveError::Silent { awaited: "DONE" })?;
                 await_line(stdout, "DONE").await
             }
         }
@@ -153,10 +150,8 @@ async fn command(words: &[OsString], pid: u32, index: u32) -> Result<(), DriveEr
         .spawn()
         .map_err(|error| DriveError::Start { program: name(), error })?;
     let group = Group(child.id());
-    let status = child
-        .wait()
-        .await
-        .map_err(|error| DriveError::Start { program: name(), error })?;
+    let status =
+        child.wait().await.map_err(|error| DriveError::Start { program: name(), error })?;
     std::mem::forget(group);
     if status.success() { Ok(()) } else { Err(DriveError::Failed { program: name(), status }) }
 }

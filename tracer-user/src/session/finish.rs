@@ -12,13 +12,14 @@ use tracer_common::event::StackEnd;
 
 use super::{DriveError, Plan, Tracer, start::Child};
 use crate::{
-    batches,
+    batches::{self, Change},
     cli::exit,
-    growth::{Budget, Growth, Losses, Outcome, Reason, judge, notices},
+    growth::{Budget, Growth, Losses, Outcome, judge, notices},
     report::{
         Options,
         folder::Folder as Files,
         model::{self, Session},
+        names,
     },
     stacks::StackId,
     target::process::kernel_release,
@@ -130,11 +131,16 @@ impl Folder {
             (model::Verdict::Growth, true) => exit::GROWTH,
             (model::Verdict::Inconclusive, true) => exit::INCONCLUSIVE,
         };
-        session.stacks = stacks(tracer);
-        let notices = notices(&growth, tracer.batches(), bytes_of_cut_stacks(tracer));
+        let changed = tracer.batches().changed_stacks();
+        session.stacks = stacks(tracer, &changed);
+        let cut_bytes = bytes_of_cut_stacks(tracer, &changed, &session.stacks);
+        let notices = notices(&growth, tracer.batches(), cut_bytes);
         session.notices = notices
             .iter()
-            .map(|notice| model::Notice { name: notice.name().to_owned(), text: notice.to_string() })
+            .map(|notice| model::Notice {
+                name: notice.name().to_owned(),
+                text: notice.to_string(),
+            })
             .collect();
         self.files.write(&session, &Options { top: 20, width: 80, color: false })?;
         Ok(Finished { session, folder: self.files.path().to_owned() })
@@ -224,7 +230,7 @@ fn verdict(
     ending: &Ending,
 ) -> (model::Verdict, Vec<String>) {
     let judged = judge(growth, budget, losses);
-    let mut reasons: Vec<String> = judged.reasons.iter().map(spelled).collect();
+    let mut reasons = judged.lines();
     let verdict = match ending {
         Ending::Failed(error) => {
             reasons.insert(0, format!("failed: {error}"));
@@ -255,23 +261,18 @@ fn verdict(
     (verdict, reasons)
 }
 
-fn spelled(reason: &Reason) -> String {
-    format!("{}: {reason}", reason.name())
-}
-
 /// The stacks that changed, named.
-fn stacks(tracer: &Tracer) -> Vec<model::Stack> {
-    let changed = tracer.batches().changed_stacks();
+fn stacks(tracer: &Tracer, changed: &[(StackId, Change)]) -> Vec<model::Stack> {
     let ids: Vec<StackId> = changed.iter().map(|(id, _)| *id).collect();
     let named = tracer.named(&ids);
     changed
-        .into_iter()
+        .iter()
         .zip(named)
         .map(|((id, change), frames)| model::Stack {
-            family: family(tracer, id),
+            family: family(tracer, *id),
             bytes: change.bytes,
             blocks: change.blocks,
-            per_batch: tracer.batches().changes_of(id).iter().map(|change| change.bytes).collect(),
+            per_batch: tracer.batches().changes_of(*id).iter().map(|change| change.bytes).collect(),
             frames,
         })
         .collect()
@@ -284,11 +285,15 @@ fn family(tracer: &Tracer, id: StackId) -> String {
 }
 
 /// Bytes gained by stacks whose callers are not all known.
-fn bytes_of_cut_stacks(tracer: &Tracer) -> u64 {
+fn bytes_of_cut_stacks(
+    tracer: &Tracer,
+    changed: &[(StackId, Change)],
+    named: &[model::Stack],
+) -> u64 {
     let stacks = tracer.ledger().stacks();
-    let changed = tracer.batches().changed_stacks();
-    let cut = changed.iter().filter(|(id, _)| {
+    let cut = changed.iter().zip(named).filter(|((id, _), named)| {
         stacks.trace(*id).is_none_or(|trace| trace.end != StackEnd::Whole)
+            && !names::reaches_thread_start(&named.frames)
     });
-    cut.map(|(_, change)| u64::try_from(change.bytes).unwrap_or(0)).sum()
+    cut.map(|((_, change), _)| u64::try_from(change.bytes).unwrap_or(0)).sum()
 }

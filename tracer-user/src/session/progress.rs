@@ -8,8 +8,7 @@ pub(super) struct Progress(ProgressBar);
 impl Progress {
     /// A bar for `n_batches`, or one that is never drawn.
     pub(super) fn new(show: bool, n_batches: u32) -> Self {
-        let target =
-            if show { ProgressDrawTarget::stderr() } else { ProgressDrawTarget::hidden() };
+        let target = if show { ProgressDrawTarget::stderr() } else { ProgressDrawTarget::hidden() };
         let bar = ProgressBar::with_draw_target(Some(n_batches.into()), target);
         let style = ProgressStyle::with_template("{msg:<12} [{bar:30}] {pos}/{len} {elapsed}")
             .map(|style| style.progress_chars("=> "));

@@ -33,12 +33,12 @@ pub fn test(plan: &TestPlan) -> anyhow::Result<Finished> {
             let mut tracer = Tracer::load(process, options)?;
             tracer.attach()?;
             let drive = |pid| Ok(Drive::Command { words: batch.clone(), pid });
-            measure(plan, tracer, folder, None, None, drive)
+            measure(plan, tracer, &folder, None, None, drive)
         }
         Subject::Service { service, ready, batch } => {
             let (tracer, child, folder) = begin(plan, service, options, start::Streams::Output)?;
             let drive = |pid| Ok(Drive::Command { words: batch.clone(), pid });
-            measure(plan, tracer, folder, Some(child), Some(ready), drive)
+            measure(plan, tracer, &folder, Some(child), Some(ready), drive)
         }
         Subject::Lines { program } => {
             let (tracer, mut child, folder) =
@@ -48,7 +48,7 @@ pub fn test(plan: &TestPlan) -> anyhow::Result<Finished> {
                 let (stdin, stdout) = pipes.context("the target has no pipes")?;
                 start::lines(stdin, stdout)
             };
-            measure(plan, tracer, folder, Some(child), None, drive)
+            measure(plan, tracer, &folder, Some(child), None, drive)
         }
     }
 }
@@ -67,7 +67,7 @@ fn begin(
 fn measure(
     plan: &TestPlan,
     mut tracer: Tracer,
-    folder: Folder,
+    folder: &Folder,
     child: Option<Child>,
     ready: Option<&Ready>,
     drive: impl FnOnce(u32) -> anyhow::Result<Drive>,
@@ -75,7 +75,7 @@ fn measure(
     let runtime = start::runtime()?;
     let (ending, mut child) = runtime.block_on(async {
         let mut child = child;
-        let ending = batches(plan, &mut tracer, &folder, &mut child, ready, drive).await;
+        let ending = batches(plan, &mut tracer, folder, &mut child, ready, drive).await;
         (ending, child)
     });
     let ending = match ending {

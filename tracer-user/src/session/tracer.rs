@@ -209,8 +209,10 @@ impl Tracer {
             match self.read_until(Some(number)) {
                 (_, Paused::Stopped) => break,
                 (0, _) if since.elapsed() > STALLED => {
-                    bail!("a mark did not come through the ring buffer; a thread of the target \
-                           stands in a probe")
+                    bail!(
+                        "a mark did not come through the ring buffer; a thread of the target \
+                           stands in a probe"
+                    )
                 }
                 // A record before the mark is still being written.
                 (0, _) => tokio::time::sleep(SHORT).await,

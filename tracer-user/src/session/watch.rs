@@ -62,8 +62,7 @@ pub fn run(
         other => other,
     };
     tracer.detach();
-    let finished = folder.finish(plan, &tracer, &ending, false);
-    finished
+    folder.finish(plan, &tracer, &ending, false)
 }
 
 /// What ended a batch.

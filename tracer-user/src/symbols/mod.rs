@@ -61,8 +61,8 @@ pub fn symbolize(binder: &Binder, bounds: impl IntoIterator<Item = Bound>) -> Na
     let mut without_object = Vec::new();
     for (id, bounds) in by_object {
         let object = id.and_then(|id| binder.object(id));
-        match object.and_then(|object| Some((object, object_names::lookup(object, &bounds)?))) {
-            Some((_, names)) => frames.extend(names),
+        match object.and_then(|object| object_names::lookup(object, &bounds)) {
+            Some(names) => frames.extend(names),
             None => without_object.extend(bounds),
         }
     }
@@ -75,9 +75,8 @@ pub fn symbolize(binder: &Binder, bounds: impl IntoIterator<Item = Bound>) -> Na
     };
     for bound in without_object {
         let object = bound.object.and_then(|id| binder.object(id));
-        let mut frame = Frame { offset: bound.offset, ..nameless(bound, object) };
-        frame.function = generated.remove(&bound.address);
-        frames.insert(bound, vec![frame]);
+        let function = generated.remove(&bound.address);
+        frames.insert(bound, vec![Frame { function, ..nameless(bound, object) }]);
     }
     Names { frames }
 }

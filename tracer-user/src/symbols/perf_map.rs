@@ -82,10 +82,7 @@ mod tests {
     fn what_is_not_understood_is_passed_over() {
         let map = b"\nrubbish\n1000\n1000 10\n1000 zz x\nffffffffffffffff 10 over\n\
             1000 10 \xff\x1b\n1000 10 half a line without its en";
-        assert_eq!(
-            names(map, &[0x1000]),
-            [(0x1000, "half a line without its en".to_owned())]
-        );
+        assert_eq!(names(map, &[0x1000]), [(0x1000, "half a line without its en".to_owned())]);
         assert_eq!(names(b"1000 10 a\xffb\n", &[0x1000]), [(0x1000, "a\u{fffd}b".to_owned())]);
     }
 

@@ -267,10 +267,7 @@ impl Allocators {
         }
         self.searched.push(mapping.path.to_string_lossy().into_owned());
         let elf = Elf::open(&file)?;
-        let mut symbols = elf.functions(Table::Dynamic, is_described)?;
-        if is_program || elf.is_program {
-            symbols.extend(elf.functions(Table::Full, is_described)?);
-        }
+        let symbols = symbols(&elf, is_program)?;
         let family = self.n_families;
         let (functions, untraceable) = probes(&elf, &symbols, family);
         if functions.is_empty() && untraceable.is_empty() {
@@ -304,6 +301,28 @@ enum SearchError {
 
 fn is_described(name: &str) -> bool {
     FUNCTIONS.iter().any(|description| description.name == name)
+}
+
+/// The symbols of an object that may be its allocator's functions.
+fn symbols(elf: &Elf, is_program: bool) -> Result<Vec<ElfFunction>, ElfError> {
+    let mut symbols = elf.functions(Table::Dynamic, is_described)?;
+    if !is_program && !elf.is_program {
+        return Ok(symbols);
+    }
+    symbols.extend(elf.functions(Table::Full, is_described)?);
+    // A local function may be anything that happens to have the name. In a program without
+    // a loader it is the C library's when there is no other: the linker of a static PIE
+    // makes some of those local.
+    let has_library_within = is_program && !elf.asks_for_loader;
+    let shared: Vec<String> = symbols
+        .iter()
+        .filter(|symbol| symbol.is_shared)
+        .map(|symbol| symbol.name.clone())
+        .collect();
+    symbols.retain(|symbol| {
+        symbol.is_shared || (has_library_within && !shared.contains(&symbol.name))
+    });
+    Ok(symbols)
 }
 
 /// One probe for each place, whatever names it has: two names of one place are one call.
@@ -362,87 +381,4 @@ fn probe(
 }
 
 #[cfg(test)]
-mod tests {
-    use std::process::{Child, Command, Stdio};
-
-    use super::*;
-    use crate::target::sites::{Cost, N_ARGS};
-
-    /// A running `cat`, ended when dropped.
-    struct Cat(Child);
-
-    impl Cat {
-        fn start() -> (Self, Process) {
-            let mut cat = Command::new("cat");
-            let cat = cat.stdin(Stdio::piped()).stdout(Stdio::null()).spawn().expect("cat");
-            let cat = Self(cat);
-            let process = loop {
-                let process = Process::open(cat.0.id()).expect("it runs");
-                let mappings = process.mappings().expect("it runs");
-                // Between fork and the loader's end it maps less.
-                if mappings.list.iter().any(|at| at.path.to_string_lossy().contains("libc.so")) {
-                    break process;
-                }
-            };
-            std::thread::sleep(std::time::Duration::from_millis(50));
-            (cat, process)
-        }
-    }
-
-    impl Drop for Cat {
-        fn drop(&mut self) {
-            let _ = self.0.kill();
-            let _ = self.0.wait();
-        }
-    }
-
-    #[test]
-    fn every_description_fits_in_a_cookie() {
-        for (index, description) in FUNCTIONS.iter().enumerate() {
-            assert!(description.args().iter().all(|arg| usize::from(*arg) < N_ARGS));
-            assert!(FUNCTIONS[index + 1..].iter().all(|other| other.name != description.name));
-        }
-    }
-
-    #[test]
-    fn the_c_library_of_this_machine() {
-        let (_cat, process) = Cat::start();
-        let mut allocators = Allocators::default();
-        let objects = allocators.find(&process).expect("a C library");
-        let libc = objects
-            .iter()
-            .find(|object| object.family_name.starts_with("libc.so"))
-            .expect("the C library defines malloc");
-        assert!(objects.iter().all(|object| !object.family_name.starts_with("ld-")));
-        assert_eq!(libc.untraceable, []);
-
-        let named = |name: &str| {
-            let mut with_name =
-                libc.functions.iter().filter(|function| function.names.contains(&name));
-            let function = with_name.next().expect("glibc defines it").clone();
-            assert_eq!(with_name.next(), None, "{name} has one place");
-            function
-        };
-        for function in &libc.functions {
-            println!(
-                "{:?} +{} {:?} {}",
-                function.names,
-                function.site.distance,
-                function.site.cost,
-                function.site.instruction
-            );
-        }
-        for name in ["malloc", "calloc", "realloc", "free"] {
-            assert_eq!(named(name).site.cost, Cost::Emulated, "{name}");
-        }
-        assert_eq!(named("free").cookie.shape, Shape::Free);
-        assert_eq!(named("posix_memalign").cookie.size_arg, 2);
-        let mut entries: Vec<_> = libc.functions.iter().map(|function| function.entry).collect();
-        entries.sort();
-        entries.dedup();
-        assert_eq!(entries.len(), libc.functions.len(), "no place is probed twice");
-
-        let again = allocators.find_new(&process).expect("it still runs");
-        assert!(again.is_empty(), "what is known is not found again");
-    }
-}
+mod tests;

@@ -63,6 +63,9 @@ pub struct Function {
     pub size: u64,
     /// Is the code there, or its resolver?
     pub kind: FunctionKind,
+    /// Could code of other source files call it? A linker may make such a function local
+    /// and say so by its visibility, or not say so.
+    pub is_shared: bool,
 }
 
 /// Which of an object's two symbol tables.
@@ -94,6 +97,8 @@ pub struct Elf<Data = Mmap> {
     pub entry: ObjectAddr,
     /// A program rather than a library: bound to fixed addresses, or asks for a loader.
     pub is_program: bool,
+    /// Does it ask for a loader? A program that does not has its libraries within.
+    pub asks_for_loader: bool,
     /// The build id, when there is one.
     pub build_id: Option<Vec<u8>>,
 }
@@ -146,6 +151,7 @@ impl<Data: AsRef<[u8]>> Elf<Data> {
             segments,
             machine: header.e_machine(LittleEndian),
             entry: ObjectAddr(header.e_entry(LittleEndian)),
+            asks_for_loader,
             is_program: asks_for_loader || header.e_type(LittleEndian) == ET_EXEC,
             build_id: headers.iter().find_map(|header| build_id(header, bytes)),
             data,
@@ -191,8 +197,7 @@ impl<Data: AsRef<[u8]>> Elf<Data> {
         self.data.as_ref().get(usize::try_from(start).ok()?..usize::try_from(end).ok()?)
     }
 
-    /// The functions in `table` whose names `wanted` accepts. Local symbols count when they
-    /// are hidden: those were global before the object was linked.
+    /// The functions in `table` whose names `wanted` accepts.
     ///
     /// # Errors
     /// When the section table or the symbol table is broken. A missing table is empty.
@@ -214,7 +219,7 @@ impl<Data: AsRef<[u8]>> Elf<Data> {
         }
         let mut functions = Vec::new();
         for symbol in symbols.iter() {
-            let Some(kind) = defined_function(symbol) else { continue };
+            let Some((kind, is_shared)) = defined_function(symbol) else { continue };
             // A name outside the string table spoils this symbol, not the others.
             let Ok(name) = symbols.symbol_name(LittleEndian, symbol) else { continue };
             let Ok(name) = str::from_utf8(name) else { continue };
@@ -225,6 +230,7 @@ impl<Data: AsRef<[u8]>> Elf<Data> {
                     addr: ObjectAddr(symbol.st_value(LittleEndian)),
                     size: symbol.st_size(LittleEndian),
                     kind,
+                    is_shared,
                 });
             }
         }
@@ -232,19 +238,20 @@ impl<Data: AsRef<[u8]>> Elf<Data> {
     }
 }
 
-fn defined_function(symbol: &Sym64<LittleEndian>) -> Option<FunctionKind> {
-    let hidden = matches!(symbol.st_visibility(), STV_HIDDEN | STV_INTERNAL);
-    let binding_fits = match symbol.st_bind() {
+/// Its kind, and whether it is shared.
+fn defined_function(symbol: &Sym64<LittleEndian>) -> Option<(FunctionKind, bool)> {
+    let is_shared = match symbol.st_bind() {
         STB_GLOBAL | STB_WEAK => true,
-        STB_LOCAL => hidden,
-        _ => false,
+        // A linker makes hidden symbols local; they were global before.
+        STB_LOCAL => matches!(symbol.st_visibility(), STV_HIDDEN | STV_INTERNAL),
+        _ => return None,
     };
-    if !binding_fits || symbol.st_shndx(LittleEndian) == SHN_UNDEF {
+    if symbol.st_shndx(LittleEndian) == SHN_UNDEF {
         return None;
     }
     match symbol.st_type() {
-        STT_FUNC => Some(FunctionKind::Plain),
-        STT_GNU_IFUNC => Some(FunctionKind::Indirect),
+        STT_FUNC => Some((FunctionKind::Plain, is_shared)),
+        STT_GNU_IFUNC => Some((FunctionKind::Indirect, is_shared)),
         _ => None,
     }
 }
@@ -260,4 +267,79 @@ fn build_id(header: &ProgramHeader64<LittleEndian>, bytes: &[u8]) -> Option<Vec<
         }
     }
     None
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::LazyLock;
+
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::target::test_program::Folder;
+
+    static LIBRARY: LazyLock<Vec<u8>> = LazyLock::new(|| {
+        let folder = Folder::new();
+        let source = "int f(int x) { return x + 1; }\nint g(int x) { return f(x) * 2; }\n";
+        let flags = ["-shared", "-fPIC", "-Wl,--build-id=0x0123456789abcdef"];
+        std::fs::read(folder.compile("small.so", source, &flags)).expect("just made")
+    });
+
+    #[test]
+    fn a_small_library() {
+        let elf = Elf::parse(LIBRARY.as_slice()).expect("an object");
+        assert!(!elf.is_program);
+        assert_eq!(elf.build_id, Some(vec![0x01, 0x23, 0x45, 0x67, 0x89, 0xab, 0xcd, 0xef]));
+        let functions = elf.functions(Table::Dynamic, |name| name == "g").expect("symbols");
+        assert_eq!(functions.len(), 1);
+        let g = &functions[0];
+        assert_eq!(g.kind, FunctionKind::Plain);
+        let offset = elf.file_offset(g.addr).expect("it is in the file");
+        assert_eq!(elf.object_addr(offset), Some(g.addr));
+        let code = elf.code(g.addr, g.size).expect("it is code");
+        assert_eq!(code.len() as u64, g.size);
+        let start = usize::try_from(offset.0).expect("small");
+        assert_eq!(code, &LIBRARY[start..start + code.len()]);
+        // The headers are loaded and are not code.
+        assert_eq!(elf.code(ObjectAddr(0), 4), None);
+        assert_eq!(elf.file_offset(ObjectAddr(u64::MAX)), None);
+    }
+
+    #[test]
+    fn what_is_no_object_is_told() {
+        assert!(matches!(Elf::parse(b"".as_slice()), Err(ElfError::NotElf)));
+        assert!(matches!(Elf::parse(b"#!/bin/sh\n".as_slice()), Err(ElfError::NotElf)));
+        assert!(matches!(Elf::parse(b"\x7fELF\x01".as_slice()), Err(ElfError::Bits32)));
+        assert!(matches!(Elf::parse(&LIBRARY[..40]), Err(ElfError::Broken(_))));
+    }
+
+    proptest! {
+        #[test]
+        fn a_broken_object_makes_no_panic(
+            changes in proptest::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..20),
+            in_headers in proptest::collection::vec((0_usize..0x400, any::<u8>()), 0..8),
+            len in any::<prop::sample::Index>(), cut in any::<bool>(),
+        ) {
+            let mut bytes = LIBRARY.clone();
+            for (index, byte) in changes {
+                let at = index.index(bytes.len());
+                bytes[at] = byte;
+            }
+            for (at, byte) in in_headers {
+                // The identification stays, or nothing else would be read.
+                bytes[at.max(6)] = byte;
+            }
+            if cut {
+                bytes.truncate(len.index(bytes.len()));
+            }
+            let Ok(elf) = Elf::parse(bytes) else { return Ok(()) };
+            for table in [Table::Dynamic, Table::Full] {
+                for function in elf.functions(table, |_| true).unwrap_or_default() {
+                    let _ = elf.code(function.addr, function.size);
+                    let offset = elf.file_offset(function.addr);
+                    let _ = offset.and_then(|offset| elf.object_addr(offset));
+                }
+            }
+        }
+    }
 }

@@ -17,6 +17,9 @@ pub mod sites;
 
 pub mod launch;
 
+#[cfg(test)]
+pub(crate) mod test_program;
+
 /// Whose fault an error is, which decides the exit code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Class {

@@ -1,0 +1,218 @@
+use std::fs;
+
+use super::*;
+use crate::target::process::Process;
+use crate::target::test_program::Folder;
+
+/// Binds this return address and names it.
+fn names(process: &Process, return_addr: u64) -> Vec<Frame> {
+    let mut binder = Binder::new(process);
+    let bound = binder.bind(process, return_addr);
+    symbolize(&binder, [bound, bound]).frames(bound).to_vec()
+}
+
+fn functions(frames: &[Frame]) -> Vec<&str> {
+    frames.iter().map(|frame| frame.function.as_deref().unwrap_or("?")).collect()
+}
+
+/// `sink` prints from where it was called.
+const SINK: &str = r#"
+    #include <stdio.h>
+    __attribute__((noinline)) void sink(void) {
+        printf("%p\n", __builtin_return_address(0)); fflush(stdout);
+    }
+"#;
+
+#[test]
+fn inlined_functions_and_lines() {
+    let folder = Folder::new();
+    let source = format!(
+        "{SINK}\n\
+         #line 100 \"shown.c\"\n\
+         static inline __attribute__((always_inline)) void hot(void) {{ sink(); }}\n\
+         __attribute__((noinline)) int outer(int n) {{\n\
+         \x20   hot();\n\
+         \x20   return n + 1;\n\
+         }}\n\
+         int main(void) {{ int n = outer(1); getchar(); return n; }}\n"
+    );
+    let mut program = folder.run(&source, &["-O2", "-g"]);
+    let frames = names(&program.process(), program.addr());
+    assert_eq!(functions(&frames), ["hot", "outer"]);
+    assert_eq!(frames.iter().map(|frame| frame.inlined).collect::<Vec<_>>(), [true, false]);
+    assert_eq!(frames.iter().map(|frame| frame.line).collect::<Vec<_>>(), [Some(100), Some(102)]);
+    assert!(frames[0].file.as_deref().is_some_and(|file| file.ends_with("/shown.c")));
+    let object = folder.path("program").to_string_lossy().into_owned();
+    assert!(frames.iter().all(|frame| frame.object.as_deref() == Some(object.as_str())));
+}
+
+#[test]
+fn the_caller_at_a_function_s_end_is_not_the_next_function() {
+    let folder = Folder::new();
+    let source = r#"
+        #include <stdio.h>
+        #include <stdlib.h>
+        __attribute__((noreturn, noinline)) static void stop(void) {
+            printf("%p\n", __builtin_return_address(0)); fflush(stdout); getchar(); exit(0);
+        }
+        __attribute__((noinline)) void calls_last(void) { stop(); }
+        __attribute__((noinline)) void follows(void) { puts("no"); }
+        int main(int n, char **v) { (void)v; if (n > 0) calls_last(); follows(); return 0; }
+    "#;
+    let mut program = folder.run(source, &["-O1", "-fno-toplevel-reorder"]);
+    assert_eq!(functions(&names(&program.process(), program.addr())), ["calls_last"]);
+}
+
+#[test]
+fn names_of_other_languages_are_demangled() {
+    let folder = Folder::new();
+    let source = format!(
+        "{SINK}\
+         void _ZN3app4execIPFvvEEEvT_(void) {{ sink(); __asm__(\"\"); }}\n\
+         void _RNvCs1234_7mycrate5leaky(void) {{ sink(); __asm__(\"\"); }}\n\
+         void _ZN7mycrate5leaky17h0123456789abcdefE(void) {{ sink(); __asm__(\"\"); }}\n\
+         int main(void) {{ _ZN3app4execIPFvvEEEvT_(); _RNvCs1234_7mycrate5leaky();\n\
+             _ZN7mycrate5leaky17h0123456789abcdefE(); getchar(); return 0; }}\n"
+    );
+    let mut program = folder.run(&source, &["-O1"]);
+    let process = program.process();
+    let mut next = || functions(&names(&process, program.addr())).join(" ");
+    assert_eq!(next(), "void app::exec<void (*)()>(void (*)())");
+    assert_eq!(next(), "mycrate::leaky");
+    assert_eq!(next(), "mycrate::leaky");
+}
+
+#[test]
+fn a_replaced_program_is_named_from_what_runs() {
+    let folder = Folder::new();
+    let source = |name: &str| {
+        format!(
+            "{SINK}void {name}(void) {{ sink(); __asm__(\"\"); }}\n\
+             int main(void) {{ {name}(); getchar(); return 0; }}\n"
+        )
+    };
+    let mut program = folder.run(&source("right"), &["-O1"]);
+    fs::remove_file(folder.path("program")).expect("it is there");
+    folder.compile("program", &source("wrong"), &["-O1"]);
+    assert_eq!(functions(&names(&program.process(), program.addr())), ["right"]);
+}
+
+#[test]
+fn an_unmapped_library_and_an_ended_program_keep_their_names() {
+    let folder = Folder::new();
+    let plugin = format!("{SINK}void plugin_fn(void) {{ sink(); __asm__(\"\"); }}\n");
+    folder.compile("plugin.so", &plugin, &["-O1", "-shared", "-fPIC"]);
+    let source = r#"
+        #include <dlfcn.h>
+        #include <stdio.h>
+        int main(void) {
+            void *plugin = dlopen("./plugin.so", RTLD_NOW);
+            ((void (*)(void))dlsym(plugin, "plugin_fn"))();
+            getchar(); dlclose(plugin); puts("closed"); fflush(stdout); getchar(); return 0;
+        }
+    "#;
+    let mut program = folder.run(source, &["-ldl"]);
+    let process = program.process();
+    let mut binder = Binder::new(&process);
+    let addr = program.addr();
+    let bound = binder.bind(&process, addr);
+    program.go_on();
+    program.line();
+    binder.refresh(&process);
+    assert_eq!(binder.bind(&process, addr).object, None, "it is unmapped now");
+    fs::remove_file(folder.path("plugin.so")).expect("it is there");
+    drop(program);
+    let names = symbolize(&binder, [bound]);
+    assert_eq!(functions(names.frames(bound)), ["plugin_fn"]);
+    let object = names.frames(bound)[0].object.clone().unwrap_or_default();
+    assert!(object.ends_with("/plugin.so"), "{object}");
+}
+
+#[test]
+fn a_place_behind_every_symbol_is_object_and_offset() {
+    let folder = Folder::new();
+    let library = format!(
+        "#include <stdio.h>\nvoid tiny(void) {{}}\n{}\
+         __attribute__((noinline)) static void hidden(void) {{ sink(); __asm__(\"\"); }}\n\
+         void (*entry)(void) = hidden;\n",
+        SINK.replace("void sink", "static void sink"),
+    );
+    let flags = ["-O1", "-shared", "-fPIC", "-s", "-fno-toplevel-reorder"];
+    folder.compile("stripped.so", &library, &flags);
+    let source = r#"
+        #include <dlfcn.h>
+        #include <stdio.h>
+        int main(void) {
+            void *library = dlopen("./stripped.so", RTLD_NOW);
+            (*(void (**)(void))dlsym(library, "entry"))();
+            getchar(); return 0;
+        }
+    "#;
+    let mut program = folder.run(source, &["-ldl"]);
+    let frames = names(&program.process(), program.addr());
+    assert_eq!(functions(&frames), ["?"]);
+    assert!(frames[0].object.as_deref().is_some_and(|name| name.ends_with("/stripped.so")));
+    assert!((0x1000..0x10000).contains(&frames[0].offset), "{:#x}", frames[0].offset);
+}
+
+#[test]
+fn generated_code_is_named_by_the_target_s_perf_map() {
+    let folder = Folder::new();
+    let source = r#"
+        #include <stdio.h>
+        #include <sys/mman.h>
+        int main(void) {
+            printf("%p\n", mmap(0, 4096, PROT_READ | PROT_WRITE | PROT_EXEC,
+                                MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
+            fflush(stdout); getchar(); return 0;
+        }
+    "#;
+    let mut program = folder.run(source, &[]);
+    let process = program.process();
+    let code = program.addr();
+    let mut binder = Binder::new(&process);
+    let [inside, outside] = [code + 8, code + 0x100].map(|addr| binder.bind(&process, addr));
+    assert!(inside.object.is_some());
+    let map = format!("/tmp/perf-{}.map", program.pid());
+    fs::write(&map, format!("{code:x} 20 leakHere app.js:3\n")).expect("/tmp is writable");
+    drop(program);
+    let names = symbolize(&binder, [inside, outside]);
+    fs::remove_file(map).expect("just written");
+    assert_eq!(functions(names.frames(inside)), ["leakHere app.js:3"]);
+    assert_eq!(functions(names.frames(outside)), ["?"]);
+    assert_eq!(names.frames(outside)[0].object, None);
+}
+
+#[test]
+fn an_address_that_is_no_code_keeps_its_place_in_the_stack() {
+    let folder = Folder::new();
+    let source = "#include <stdio.h>\nstatic int data = 1;\n\
+        int main(void) { printf(\"%p\\n\", (void *)&data); fflush(stdout); getchar(); return 0; }";
+    let mut program = folder.run(source, &[]);
+    let process = program.process();
+    let mut binder = Binder::new(&process);
+    let addrs = [program.addr() + 1, 0, 1, u64::MAX];
+    let bounds = addrs.map(|addr| binder.bind(&process, addr));
+    let names = symbolize(&binder, bounds);
+    for bound in bounds {
+        assert_eq!(bound.object, None, "{bound:?}");
+        assert_eq!(functions(names.frames(bound)), ["?"]);
+    }
+}
+
+#[test]
+fn the_kernel_s_code_has_a_name_without_a_file() {
+    let folder = Folder::new();
+    let mut program =
+        folder.run("#include <stdio.h>\nint main(void) { getchar(); return 0; }", &[]);
+    let process = program.process();
+    let vdso = loop {
+        // The loader has not run yet, but the kernel has mapped it.
+        if let Some(addr) = process.auxv(libc::AT_SYSINFO_EHDR).expect("it runs") {
+            break addr;
+        }
+    };
+    let frames = names(&process, vdso + 0x600);
+    assert_eq!(frames[0].object.as_deref(), Some("[vdso]"));
+    program.go_on();
+}

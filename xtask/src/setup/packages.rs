@@ -1,0 +1,53 @@
+//! System packages that the end-to-end tests use: the one list, for people and for CI.
+
+use anyhow::{Result, ensure};
+
+use crate::cmd::{CommandExt as _, command, is_root};
+
+/// Program that shows that the packages are there, and the Debian packages.
+const NEEDS: &[(&str, &[&str])] = &[
+    ("cc", &["gcc", "libc6-dev"]),
+    ("c++", &["g++"]),
+    ("ld.lld", &["lld"]),
+    ("musl-gcc", &["musl-tools"]),
+    ("/usr/bin/python3", &["python3"]),
+    ("python3-config", &["python3-dev"]),
+    ("node", &["nodejs"]),
+    // Debian's own; NodeSource's nodejs brings it and conflicts with the package.
+    ("npm", &["npm"]),
+    ("redis-server", &["redis-server"]),
+    ("setpriv", &["util-linux"]),
+];
+
+/// Installs what is missing.
+pub(crate) fn install() -> Result<()> {
+    let missing: Vec<&str> = NEEDS
+        .iter()
+        .filter(|(program, _)| !on_path(program))
+        .flat_map(|(_, packages)| packages.iter().copied())
+        .collect();
+    if missing.is_empty() {
+        println!("Packages for the tests: all there");
+        return Ok(());
+    }
+    ensure!(is_root()?, "the tests need {}: install them, or run this as root", missing.join(" "));
+    println!("Packages for the tests: installing {}", missing.join(" "));
+    let install = || {
+        let mut apt = command("apt-get");
+        // A server that a package starts would be in the way of the tests' own.
+        apt.args(["install", "-y", "-qq", "--no-install-recommends"])
+            .args(&missing)
+            .env("DEBIAN_FRONTEND", "noninteractive");
+        apt
+    };
+    if install().text().is_ok() {
+        return Ok(());
+    }
+    command("apt-get").args(["update", "-qq"]).run()?;
+    install().text().map(drop)
+}
+
+fn on_path(program: &str) -> bool {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    std::env::split_paths(&path).any(|dir| dir.join(program).is_file())
+}
