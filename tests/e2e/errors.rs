@@ -89,7 +89,7 @@ fn a_process_that_has_ended_is_refused() {
 
 fn a_kernel_thread_is_refused() {
     let run = Tool::new(attach(2)).run();
-    run.expect_error(5, &["kernel thread"]);
+    run.expect_error(4, &["kernel thread"]);
 }
 
 fn a_32_bit_program_is_refused() {

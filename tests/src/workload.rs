@@ -160,7 +160,7 @@ fn open(path: &Path, how: &OpenOptions) -> File {
 /// the answer in the pipe `reply`.
 pub fn batch_command(folder: &Path) -> PathBuf {
     let at = folder.display();
-    let text = format!("printf '\\n' >> '{at}/input'\nread -r answer < '{at}/reply'\n");
+    let text = format!("printf 'r\\n' >> '{at}/input'\nread -r answer < '{at}/reply'\n");
     script(&folder.join("one-batch.sh"), &text)
 }
 

@@ -1,7 +1,8 @@
 /* The batch protocol of every workload, and the account that a workload keeps of itself.
  *
  * Protocol: prints "READY <pid>" once; for each newline on standard input runs one batch and
- * prints "DONE <n>". With BATCH_REPLY in the environment, each DONE goes to that file too.
+ * prints "DONE <n>". When the newline comes after an "r", DONE goes to the file that
+ * BATCH_REPLY names as well: a command that asks for a batch has no other way to hear of it.
  *
  * Account: with BATCH_TRUTH in the environment, appends one JSON line to that file before
  * READY (batch 0) and before every DONE: the live blocks and bytes of each site. A tester
@@ -78,19 +79,22 @@ static inline int batches(void (*batch)(int n), const struct site *sites, int n_
     char text[64];
     int truth = batch_open("BATCH_TRUTH", O_WRONLY | O_CREAT | O_APPEND);
     int reply = batch_open("BATCH_REPLY", O_RDWR);
-    int n = 0;
+    int n = 0, wants_reply = 0;
 
     batch_account(truth, 0, sites, n_sites);
     batch_say(1, text, snprintf(text, sizeof text, "READY %d\n", (int)getpid()));
     while (read(0, text, 1) == 1) {
+        if (text[0] == 'r')
+            wants_reply = 1;
         if (text[0] != '\n')
             continue;
         batch(++n);
         batch_account(truth, n, sites, n_sites);
         int used = snprintf(text, sizeof text, "DONE %d\n", n);
         batch_say(1, text, used);
-        if (reply >= 0)
+        if (wants_reply && reply >= 0)
             batch_say(reply, text, used);
+        wants_reply = 0;
     }
     return 0;
 }

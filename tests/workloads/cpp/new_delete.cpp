@@ -14,9 +14,15 @@ struct alignas(64) Aligned {
     char bytes[64];
 };
 
-NOINLINE void objects() { keep(&sites[0], new Object, sizeof(Object)); }
+// Where operator new keeps no frame pointer, a stack may lack the function that calls it: the
+// sites are one call further out.
+NOINLINE Object *make_object() { return new Object; }
 
-NOINLINE void arrays() { keep(&sites[1], new char[1000], 1000); }
+NOINLINE char *make_array() { return new char[1000]; }
+
+NOINLINE void objects() { keep(&sites[0], make_object(), sizeof(Object)); }
+
+NOINLINE void arrays() { keep(&sites[1], make_array(), 1000); }
 
 NOINLINE void deletes() {
     delete new Object;

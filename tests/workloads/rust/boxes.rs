@@ -44,10 +44,10 @@ fn account(truth: &mut Option<File>, batch: u64) {
     }
 }
 
-fn say(text: &str) {
+/// Writes a line. Allocates nothing that could still be live when the tester reads it.
+fn say(line: std::fmt::Arguments<'_>) {
     let mut out = std::io::stdout().lock();
-    out.write_all(text.as_bytes()).expect("standard output is open");
-    out.flush().expect("standard output is open");
+    writeln!(out, "{line}").expect("standard output is open");
 }
 
 fn main() {
@@ -58,7 +58,7 @@ fn main() {
     thread::spawn(move || worker(&inbox, &done));
 
     account(&mut truth, 0);
-    say(&format!("READY {}\n", std::process::id()));
+    say(format_args!("READY {}", std::process::id()));
     let mut batch = 0;
     let mut byte = [0_u8];
     let mut input = std::io::stdin();
@@ -70,6 +70,6 @@ fn main() {
         send.send((0..1000).map(|size| Vec::with_capacity(size + 1)).collect()).expect("worker");
         finished.recv().expect("the worker answers");
         account(&mut truth, batch);
-        say(&format!("DONE {batch}\n"));
+        say(format_args!("DONE {batch}"));
     }
 }
