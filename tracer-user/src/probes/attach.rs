@@ -42,9 +42,10 @@ enum Link {
 }
 
 impl Attached {
-    /// Stops the booking of new blocks, and only that.
+    /// Stops the booking of new blocks, and only that: beginnings before ends, in the reverse
+    /// of the order in which they were set.
     pub(super) fn drop_allocations(&mut self) {
-        self.allocations.clear();
+        while self.allocations.pop().is_some() {}
     }
 }
 

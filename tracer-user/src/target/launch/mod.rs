@@ -17,6 +17,8 @@ use std::os::unix::process::ExitStatusExt as _;
 use std::process::{Child, Command, ExitStatus};
 
 use nix::sys::ptrace;
+use nix::sys::signal::{SigSet, Signal};
+use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::Pid;
 
 use super::Class;
@@ -110,6 +112,8 @@ enum Stop {
     Syscall,
     /// It replaced its image.
     Exec,
+    /// It made a copy of itself, which is traced as well.
+    Fork,
     /// A signal is about to be delivered.
     Signal(i32),
 }
@@ -121,8 +125,16 @@ impl Held {
     /// When it cannot be found, executed or traced.
     pub fn start(mut command: Command) -> Result<Self, LaunchError> {
         let program = command.get_program().to_owned();
-        // SAFETY: one system call, which is safe between fork and exec; it allocates nothing.
-        unsafe { command.pre_exec(|| ptrace::traceme().map_err(io::Error::from)) };
+        let ask = || {
+            // A signal would stop the traced child before its exec, for which `spawn` waits.
+            // Only the one that the exec itself sends may come.
+            let mut signals = SigSet::all();
+            signals.remove(Signal::SIGTRAP);
+            signals.thread_block()?;
+            Ok(ptrace::traceme()?)
+        };
+        // SAFETY: two system calls, which are safe between fork and exec; nothing is allocated.
+        unsafe { command.pre_exec(ask) };
         let child = command.spawn().map_err(|source| {
             let program = program.to_string_lossy().into_owned();
             match source.kind() {
@@ -134,9 +146,11 @@ impl Held {
         let mut held = Self { program, child: Some(child), pid };
         // The stop of the exec itself.
         held.wait()?;
+        held.unblock_signals()?;
         let options = ptrace::Options::PTRACE_O_EXITKILL
             | ptrace::Options::PTRACE_O_TRACESYSGOOD
-            | ptrace::Options::PTRACE_O_TRACEEXEC;
+            | ptrace::Options::PTRACE_O_TRACEEXEC
+            | ptrace::Options::PTRACE_O_TRACEFORK;
         ptrace::setoptions(pid, options).map_err(|errno| held.refused("options", errno))?;
         Ok(held)
     }
@@ -171,6 +185,7 @@ impl Held {
                     entry = self.plant(&process)?;
                     probe(&process)?;
                 }
+                Stop::Fork => self.let_copy_go(&entry)?,
                 Stop::Signal(libc::SIGTRAP) if self.is_at(&entry)? => break,
                 // Nobody is there yet who could continue it.
                 Stop::Signal(libc::SIGSTOP | libc::SIGTSTP | libc::SIGTTIN | libc::SIGTTOU) => {}
@@ -208,6 +223,7 @@ impl Held {
                 return Ok(match (libc::WSTOPSIG(status), status >> 16) {
                     (SYSCALL, _) => Stop::Syscall,
                     (_, libc::PTRACE_EVENT_EXEC) => Stop::Exec,
+                    (_, libc::PTRACE_EVENT_FORK) => Stop::Fork,
                     (number, _) => Stop::Signal(number),
                 });
             }
@@ -228,6 +244,36 @@ impl Held {
             -1 => Err(self.refused("continue", nix::Error::last())),
             _ => Ok(()),
         }
+    }
+
+    /// What `spawn` promises a program: no signal is blocked.
+    fn unblock_signals(&self) -> Result<(), LaunchError> {
+        let none: u64 = 0;
+        // SAFETY: reads eight bytes, which is the size of the kernel's signal set, at `none`.
+        let answer = unsafe {
+            libc::ptrace(
+                libc::PTRACE_SETSIGMASK,
+                self.pid.as_raw(),
+                size_of::<u64>(),
+                &raw const none,
+            )
+        };
+        if answer < 0 { Err(self.refused("signal mask", nix::Error::last())) } else { Ok(()) }
+    }
+
+    /// A constructor forked: the copy has our breakpoint and must not run into it.
+    fn let_copy_go(&self, breakpoint: &Breakpoint) -> Result<(), LaunchError> {
+        let refused = |errno| self.refused("let a forked copy go", errno);
+        let copy = ptrace::getevent(self.pid).map_err(refused)?;
+        let copy = Pid::from_raw(i32::try_from(copy).map_err(|_| refused(nix::Error::ERANGE))?);
+        // It begins with a stop. Should it be killed meanwhile, nothing is left to do.
+        match waitpid(copy, Some(WaitPidFlag::__WALL)).map_err(refused)? {
+            WaitStatus::Stopped(..) => {}
+            _ => return Ok(()),
+        }
+        let addr = breakpoint.addr as ptrace::AddressType;
+        ptrace::write(copy, addr, breakpoint.word).map_err(refused)?;
+        ptrace::detach(copy, None).map_err(refused)
     }
 
     /// Puts a breakpoint at the program's entry.
@@ -286,81 +332,4 @@ struct Breakpoint {
 }
 
 #[cfg(test)]
-mod tests {
-    use std::process::Stdio;
-
-    use super::*;
-    use crate::target::allocators::Allocators;
-
-    fn held(program: &str, args: &[&str]) -> Result<Held, LaunchError> {
-        let mut command = Command::new(program);
-        command.args(args).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
-        Held::start(command)
-    }
-
-    #[test]
-    fn a_program_begins_only_when_its_allocator_was_seen() {
-        let mut allocators = Allocators::default();
-        let mut families = Vec::new();
-        let running = held("echo", &["hello"])
-            .expect("echo starts")
-            .run_to_entry(|process| -> Result<(), LaunchError> {
-                for object in allocators.find_new(process)? {
-                    families.push(object.family_name);
-                }
-                Ok(())
-            })
-            .expect("echo runs");
-        let output = running.child.wait_with_output().expect("echo ends");
-        assert!(output.status.success());
-        assert_eq!(output.stdout, b"hello\n");
-        assert!(families.iter().any(|name| name.starts_with("libc.so")), "{families:?}");
-        assert!(running.process.has_ended());
-    }
-
-    #[test]
-    fn no_trace_of_it_remains() {
-        let running = held("cat", &["/proc/self/status"])
-            .expect("cat starts")
-            .run_to_entry(|_| Ok::<(), LaunchError>(()))
-            .expect("cat runs");
-        let output = running.child.wait_with_output().expect("cat ends");
-        let status = String::from_utf8_lossy(&output.stdout).into_owned();
-        assert!(status.contains("TracerPid:\t0\n"), "{status}");
-    }
-
-    #[test]
-    fn what_cannot_be_started_is_told() {
-        let error = held("/no/such/program", &[]).expect_err("it is not there");
-        assert!(matches!(error, LaunchError::NotFound { .. }), "{error}");
-        let error = held("/etc/passwd", &[]).expect_err("it is no program");
-        assert!(matches!(error, LaunchError::Exec { .. }), "{error}");
-        assert_eq!(error.class(), Class::Target);
-    }
-
-    #[test]
-    fn a_probe_that_fails_ends_the_program() {
-        let held = held("sleep", &["1000"]).expect("sleep starts");
-        let pid = held.pid.as_raw().cast_unsigned();
-        let error = held
-            .run_to_entry(|_| Err::<(), _>(LaunchError::NoEntry { program: "sleep".to_owned() }));
-        assert!(matches!(error, Err(LaunchError::NoEntry { .. })));
-        assert!(matches!(Process::open(pid), Err(ProcessError::NoSuchProcess { .. })));
-    }
-
-    #[test]
-    fn a_signal_that_comes_meanwhile_is_delivered() {
-        let held = held("sleep", &["1000"]).expect("sleep starts");
-        let pid = held.pid;
-        let error = held.run_to_entry(|_| {
-            nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGTERM).expect("it is there");
-            Ok::<(), LaunchError>(())
-        });
-        match error {
-            Err(LaunchError::Ended { status, .. }) => {
-                assert_eq!(status.signal(), Some(libc::SIGTERM));
-            }
-            other => panic!("{other:?}"),
-        }
-    }
-}
+mod tests;
