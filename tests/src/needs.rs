@@ -1,5 +1,6 @@
 //! What a test needs of the machine. A need that is missing shows as an ignored test with its
-//! reason, or fails the test where `OUTLIVE_TESTS_REQUIRE_ALL=1` is set, as on a build server.
+//! reason, or fails the test where `OUTLIVE_TESTS_REQUIRE_ALL=1` is set, as on a build server,
+//! unless nobody could install it there.
 
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -38,6 +39,12 @@ pub enum Need {
 }
 
 impl Need {
+    /// Can it be had on any machine that traces at all? What comes with a newer system or more
+    /// memory cannot.
+    pub const fn can_be_installed(self) -> bool {
+        !matches!(self, Self::SizedFree | Self::LargeMemory)
+    }
+
     /// Is it there?
     ///
     /// # Errors
