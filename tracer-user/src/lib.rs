@@ -21,3 +21,5 @@ pub mod stacks;
 
 pub mod report;
 pub mod units;
+
+mod chain;

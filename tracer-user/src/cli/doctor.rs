@@ -5,6 +5,7 @@ use std::fmt::{Display, Write as _};
 
 use super::{args::DoctorArgs, exit, print};
 use crate::{
+    chain::chain,
     probes::{LoadPlan, Probes, rights},
     report::escape,
     target::{
@@ -35,7 +36,7 @@ impl Report {
         if self.code == exit::PASS {
             self.code = exit::code_of(error);
         }
-        self.line("FAIL", what, &format!("{error:#}"));
+        self.line("FAIL", what, &chain(error.as_ref()));
     }
 
     fn line(&mut self, mark: &str, what: &str, found: &str) {

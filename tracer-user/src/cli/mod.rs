@@ -19,6 +19,7 @@ use clap::Parser as _;
 
 use self::args::{Cli, Color, Command, Format, MarkArgs, ReportArgs};
 use crate::{
+    chain::chain,
     control::{self, MarkReply, MarkRequest},
     report::{Options, flamegraph, folded, folder, json, markdown, terminal},
     session::{self, Finished},
@@ -36,7 +37,7 @@ pub fn run(words: impl IntoIterator<Item = OsString>) -> ExitCode {
         Ok(code) => ExitCode::from(code),
         Err(error) if is_broken_pipe(&error) => ExitCode::SUCCESS,
         Err(error) => {
-            messages::error(&format!("{error:#}"));
+            messages::error(&chain(error.as_ref()));
             ExitCode::from(exit::code_of(&error))
         }
     }
@@ -79,7 +80,7 @@ fn dispatch(cli: &Cli, words: &[OsString]) -> anyhow::Result<u8> {
 
 /// A combination of words that only their meaning shows to be wrong.
 fn misused(error: &anyhow::Error) -> u8 {
-    messages::error(&format!("{error:#}"));
+    messages::error(&chain(error.as_ref()));
     exit::USAGE
 }
 

@@ -16,9 +16,10 @@ use tracer_common::cookie::Cookie;
 
 use super::{
     ProbeError,
-    load::{Loaded, chain, program},
+    load::{Loaded, program},
     syscall,
 };
+use crate::chain::chain;
 
 /// One function to be probed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -13,6 +13,7 @@ use aya::{
 };
 
 use super::{ProbeError, object::OBJECT, syscall};
+use crate::chain::chain;
 
 /// The programs that are attached to functions of the target.
 pub(super) const FUNCTION_PROGRAMS: [&str; 3] = ["alloc_enter", "alloc_return", "free_enter"];
@@ -174,19 +175,4 @@ fn refused(program: &'static str, error: &aya::programs::ProgramError) -> ProbeE
         }
         other => ProbeError::Refused { program, cause: chain(other), log: String::new() },
     }
-}
-
-/// An error with its causes, in one line.
-pub(super) fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(inner) = cause {
-        let inner_text = inner.to_string();
-        if !text.contains(&inner_text) {
-            text.push_str(": ");
-            text.push_str(&inner_text);
-        }
-        cause = inner.source();
-    }
-    text
 }

@@ -14,7 +14,7 @@ use super::{DriveError, Plan, Tracer, start::Child};
 use crate::{
     batches::{self, Change},
     cli::exit,
-    growth::{Budget, Growth, Losses, Outcome, judge, notices},
+    growth::{self, Budget, Growth, Losses, Notice, Outcome, judge, notices},
     report::{
         Options,
         folder::Folder as Files,
@@ -122,9 +122,12 @@ impl Folder {
         let growth = Growth::over(tracer.batches());
         let budget = plan.budget.unwrap_or(Budget { heap_bytes_per_batch: 0 });
         let is_judged = is_test || plan.budget.is_some();
-        let verdict = verdict(&growth, budget, &losses, tracer.late_allocators(), ending);
-        session.verdict = verdict.0;
-        session.reasons = verdict.1;
+        let judged = judge(&growth, budget, &losses);
+        (session.verdict, session.reasons) = verdict(&judged, tracer.late_allocators(), ending);
+        if !is_judged && session.verdict != model::Verdict::Error {
+            session.reasons.insert(0, NOT_JUDGED.to_owned());
+            session.reasons.retain(|reason| !reason.starts_with(TOO_FEW));
+        }
         session.exit_code = match (session.verdict, is_judged) {
             (model::Verdict::Error, _) => exit::TARGET,
             (model::Verdict::Pass, _) | (_, false) => exit::PASS,
@@ -137,6 +140,8 @@ impl Folder {
         let notices = notices(&growth, tracer.batches(), cut_bytes);
         session.notices = notices
             .iter()
+            // One batch is compared with nothing.
+            .filter(|notice| growth.measured > 1 || !matches!(notice, Notice::NoWarmUp))
             .map(|notice| model::Notice {
                 name: notice.name().to_owned(),
                 text: notice.to_string(),
@@ -222,43 +227,45 @@ fn batch(batch: &batches::Batch) -> model::Batch {
     }
 }
 
+/// Said where nobody asked for a judgement: the exit code then means that tracing worked.
+const NOT_JUDGED: &str = "not-judged: no --budget was given, so growth does not change the exit \
+                          code";
+/// Beginning of the reason that says how many batches a judgement needs.
+const TOO_FEW: &str = "too-few-batches:";
+/// Beginning of the reasons that name a loss.
+const LOST: &str = "lost:";
+
+/// The verdict with what only the session knows: how it ended, and what came too late.
 fn verdict(
-    growth: &Growth,
-    budget: Budget,
-    losses: &Losses,
+    judged: &growth::Verdict,
     late: &[String],
     ending: &Ending,
 ) -> (model::Verdict, Vec<String>) {
-    let judged = judge(growth, budget, losses);
     let mut reasons = judged.lines();
-    let verdict = match ending {
-        Ending::Failed(error) => {
-            reasons.insert(0, format!("failed: {error}"));
-            return (model::Verdict::Error, reasons);
-        }
-        Ending::Interrupted => {
-            reasons.insert(0, "interrupted: the measurement was stopped before its end".to_owned());
-            Outcome::Inconclusive
-        }
-        Ending::Complete | Ending::TargetEnded => judged.outcome,
-    };
-    let verdict = match verdict {
-        _ if !late.is_empty() => {
-            let objects = late.join(", ");
-            reasons.insert(
-                0,
-                format!(
-                    "late-allocator: {objects} came into the target while batches ran, and what \
-                     was allocated there before is not in the figures; make the warm-up load it"
-                ),
-            );
-            model::Verdict::Inconclusive
-        }
+    if let Ending::Failed(error) = ending {
+        reasons.retain(|reason| reason.starts_with(LOST));
+        reasons.insert(0, format!("failed: {error}"));
+        return (model::Verdict::Error, reasons);
+    }
+    let mut doubts = Vec::new();
+    if matches!(ending, Ending::Interrupted) {
+        doubts.push("interrupted: the measurement was stopped before its end".to_owned());
+    }
+    if !late.is_empty() {
+        let objects = late.join(", ");
+        doubts.push(format!(
+            "late-allocator: {objects} came into the target while batches ran, and what was \
+             allocated there before is not in the figures; let the warm-up load it"
+        ));
+    }
+    let verdict = match judged.outcome {
+        _ if !doubts.is_empty() => model::Verdict::Inconclusive,
         Outcome::Pass => model::Verdict::Pass,
         Outcome::Growth => model::Verdict::Growth,
         Outcome::Inconclusive => model::Verdict::Inconclusive,
     };
-    (verdict, reasons)
+    doubts.append(&mut reasons);
+    (verdict, doubts)
 }
 
 /// The stacks that changed, named.
