@@ -1,0 +1,191 @@
+//! Finding the allocator of a process, however its files are called and laid out; programs from
+//! packages under load.
+
+use std::fs;
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use outlive_tests::build::Build;
+use outlive_tests::measure::{measure, measure_running};
+use outlive_tests::process::{Owned, eventually};
+use outlive_tests::scratch::{Scratch, workloads};
+use outlive_tests::text::changed_code_bytes;
+use outlive_tests::tool::{Run, Tool};
+use outlive_tests::workload::{Program, Workload};
+
+crate::tests![
+    [Bpf, C] mappings_with_odd_names_are_no_hindrance,
+    [Bpf, C] a_path_may_hold_spaces,
+    [Bpf, C] a_program_whose_file_was_deleted_is_traced,
+    [Bpf, C] a_library_that_is_named_like_the_c_library_is_not_it,
+    [Bpf, C] a_program_may_define_its_own_malloc,
+    [Bpf, C] a_program_at_a_fixed_address_is_traced,
+    [Bpf, C] segments_may_share_their_pages,
+    [Bpf, C] a_program_may_sit_at_an_unusual_address,
+    [Bpf, C, Lld] another_linker_is_no_hindrance,
+    [Bpf, C] a_static_program_with_symbols_is_exact,
+    [Bpf, Python] python_under_load_stays_healthy,
+    [Bpf, Node] node_under_load_stays_healthy,
+    [Bpf, Redis] redis_under_load_stays_healthy,
+];
+
+fn mappings_with_odd_names_are_no_hindrance() {
+    let workload = Workload::start(&Program::new(Build::c("odd_mappings.c").build()));
+    measure_running(&workload).expect_exact();
+}
+
+fn a_path_may_hold_spaces() {
+    let scratch = Scratch::new();
+    let folder = scratch.join("dir with space");
+    fs::create_dir(&folder).unwrap();
+    let copy = |from: &Path, name: &str| {
+        let to = folder.join(name);
+        fs::copy(from, &to).unwrap();
+        to
+    };
+    let program = copy(&Build::c("opened_library.c").flag("-ldl").build(), "a program");
+    let library = copy(&Build::library("c/lib_leaky.c", "libleaky.so").build(), "lib leaky.so");
+    let program = Program::new(program).arg(library.display().to_string());
+    measure(&program).expect_exact();
+    measure_running(&Workload::start(&program)).expect_exact();
+}
+
+fn a_program_whose_file_was_deleted_is_traced() {
+    let scratch = Scratch::new();
+    let copy = scratch.join("copy");
+    fs::copy(Build::c("own_malloc.c").flag("-rdynamic").build(), &copy).unwrap();
+    let workload = Workload::start(&Program::new(&copy));
+    fs::remove_file(&copy).unwrap();
+    measure_running(&workload).expect_exact();
+}
+
+fn a_library_that_is_named_like_the_c_library_is_not_it() {
+    let fake = Build::library("c/lib_fake.c", "libc-fake.so").build();
+    let program =
+        Program::new(Build::c("keep.c").build()).env("LD_PRELOAD", fake.display().to_string());
+    measure_running(&Workload::start(&program)).expect_exact();
+}
+
+#[track_caller]
+fn own_malloc(flags: &[&str]) {
+    let mut build = Build::c("own_malloc.c").flag("-rdynamic");
+    for &flag in flags {
+        build = build.flag(flag);
+    }
+    measure(&Program::new(build.build())).expect_exact();
+}
+
+fn a_program_may_define_its_own_malloc() {
+    own_malloc(&["-fPIE", "-pie"]);
+}
+
+fn a_program_at_a_fixed_address_is_traced() {
+    own_malloc(&["-fno-pie", "-no-pie"]);
+}
+
+fn segments_may_share_their_pages() {
+    own_malloc(&["-Wl,-z,noseparate-code"]);
+}
+
+fn a_program_may_sit_at_an_unusual_address() {
+    own_malloc(&["-fno-pie", "-no-pie", "-Wl,-Ttext-segment=0x600000"]);
+}
+
+fn another_linker_is_no_hindrance() {
+    own_malloc(&["-fuse-ld=lld"]);
+}
+
+fn a_static_program_with_symbols_is_exact() {
+    measure(&Program::new(Build::c("keep.c").flag("-static").build())).expect_exact();
+}
+
+/// Attaches for two intervals and fails unless the tool saw allocations and left no trace.
+#[track_caller]
+fn attach_and_leave(pid: i32) -> Run {
+    let run =
+        Tool::new(["attach", "-p", &pid.to_string(), "-d", "2s", "-i", "1s"]).with_folder().run();
+    let session = run.session();
+    let made: u64 = session.batches.iter().map(|batch| batch.allocated_blocks).sum();
+    assert!(made > 100, "the program was busy and {made} allocations were seen; {}", run.story());
+    assert_eq!(changed_code_bytes(pid), 0, "breakpoints are left; {}", run.story());
+    run
+}
+
+#[track_caller]
+fn stays_healthy(program: &Program) {
+    let mut workload = Workload::start(program);
+    attach_and_leave(workload.pid()).expect_code(0);
+    for _ in 0..3 {
+        // What it said meanwhile was kept for us: read on until it is the present.
+        while workload.waiting_line().is_some() {}
+        assert!(workload.line().starts_with("ALIVE "));
+    }
+    assert!(workload.process().is_alive());
+}
+
+fn python_under_load_stays_healthy() {
+    let script = workloads().join("python/busy.py").display().to_string();
+    stays_healthy(&Program::new("/usr/bin/python3").arg(script));
+}
+
+fn node_under_load_stays_healthy() {
+    let script = workloads().join("node/busy.js").display().to_string();
+    stays_healthy(&Program::new("node").arg(script));
+}
+
+fn redis_under_load_stays_healthy() {
+    let scratch = Scratch::new();
+    let socket = scratch.join("redis.sock");
+    let child = Command::new("redis-server")
+        .args(["--port", "0", "--save", "", "--appendonly", "no", "--unixsocket"])
+        .arg(&socket)
+        .current_dir(scratch.path())
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .spawn()
+        .unwrap();
+    let mut redis = Owned::new(child);
+    eventually("redis listens", || UnixStream::connect(&socket).is_ok());
+
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let load = scope.spawn(|| {
+            let mut client = Client::connect(&socket);
+            let mut n_asked = 0_u64;
+            while !stop.load(Ordering::Relaxed) {
+                let (key, value) = (n_asked % 100, "x".repeat(100 + (n_asked % 900) as usize));
+                assert_eq!(client.ask(&format!("SET key{key} {value}")), "+OK");
+                n_asked += 1;
+            }
+            n_asked
+        });
+        let run = std::panic::catch_unwind(|| attach_and_leave(redis.pid()));
+        stop.store(true, Ordering::Relaxed);
+        assert!(load.join().unwrap() > 1000, "the load did not run");
+        run.unwrap_or_else(|panic| std::panic::resume_unwind(panic)).expect_code(0);
+    });
+    assert_eq!(Client::connect(&socket).ask("PING"), "+PONG");
+    assert!(redis.is_alive());
+}
+
+/// A client of redis that sends one line and reads one.
+struct Client(BufReader<UnixStream>);
+
+impl Client {
+    fn connect(socket: &Path) -> Self {
+        let stream = UnixStream::connect(socket).unwrap();
+        stream.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
+        Self(BufReader::new(stream))
+    }
+
+    fn ask(&mut self, line: &str) -> String {
+        self.0.get_mut().write_all(format!("{line}\r\n").as_bytes()).unwrap();
+        let mut answer = String::new();
+        self.0.read_line(&mut answer).unwrap();
+        answer.trim_end().to_owned()
+    }
+}

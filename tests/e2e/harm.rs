@@ -1,0 +1,69 @@
+//! What happens to the target when the tool ends, in any way.
+
+use nix::sys::signal::{SIGINT, SIGKILL, SIGTERM, Signal};
+use outlive_tests::build::Build;
+use outlive_tests::measure::measure_running;
+use outlive_tests::process::eventually;
+use outlive_tests::text::changed_code_bytes;
+use outlive_tests::tool::{Run, Tool};
+use outlive_tests::workload::{Program, Workload};
+
+crate::tests![
+    [Bpf, C] the_target_outlives_a_killed_tool,
+    [Bpf, C] the_target_outlives_an_interrupted_tool,
+    [Bpf, C] the_target_outlives_a_terminated_tool,
+    [Bpf, C] a_target_under_test_outlives_a_killed_tool,
+];
+
+/// Ends an attached tool by a signal; the target must work on, without breakpoints, and can be
+/// traced again.
+#[track_caller]
+fn end_by(signal: Signal) -> Run {
+    let mut workload = Workload::start(&Program::new(Build::c("keep.c").build()));
+    let pid = workload.pid();
+    let tool = Tool::new(["attach", "-p", &pid.to_string(), "-d", "60s", "-i", "1s"])
+        .with_folder()
+        .start();
+    eventually("probes in the target", || changed_code_bytes(pid) > 0);
+    workload.batch();
+    tool.process.signal(signal);
+    let run = tool.wait();
+    eventually("the code of the target is as before", || changed_code_bytes(pid) == 0);
+    workload.batch();
+    assert!(workload.process().is_alive());
+
+    measure_running(&workload).expect_exact();
+    workload.batch();
+    assert_eq!(changed_code_bytes(pid), 0);
+    run
+}
+
+fn the_target_outlives_a_killed_tool() {
+    assert_eq!(end_by(SIGKILL).code, None);
+}
+
+fn the_target_outlives_an_interrupted_tool() {
+    let run = end_by(SIGINT);
+    run.expect_code(0);
+    assert!(run.session().batches.iter().any(|batch| batch.allocated_blocks >= 100));
+}
+
+fn the_target_outlives_a_terminated_tool() {
+    let run = end_by(SIGTERM);
+    run.expect_code(0);
+    assert!(!run.session().batches.is_empty());
+}
+
+fn a_target_under_test_outlives_a_killed_tool() {
+    let mut workload = Workload::start(&Program::new(Build::c("keep.c").build()));
+    let pid = workload.pid();
+    let tool = Tool::new(["test", "-p", &pid.to_string(), "--batches", "100000", "--"])
+        .args([workload.batch_command()])
+        .start();
+    eventually("probes in the target", || changed_code_bytes(pid) > 0);
+    std::thread::sleep(std::time::Duration::from_millis(500));
+    tool.process.signal(SIGKILL);
+    assert_eq!(tool.wait().code, None);
+    eventually("the code of the target is as before", || changed_code_bytes(pid) == 0);
+    assert!(workload.process().is_alive());
+}

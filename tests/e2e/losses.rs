@@ -1,0 +1,51 @@
+//! More than the tool can take: it is exact, or it says what it lost and judges nothing.
+
+use std::thread::sleep;
+use std::time::Duration;
+
+use nix::sys::signal::{SIGCONT, SIGSTOP};
+use outlive_tests::build::Build;
+use outlive_tests::measure::{measure, measure_running_with, measure_with};
+use outlive_tests::process::eventually;
+use outlive_tests::sampling::Sampling;
+use outlive_tests::text::changed_code_bytes;
+use outlive_tests::workload::{Program, Workload};
+
+crate::tests![
+    [Bpf, C] a_tool_that_stands_still_loses_nothing_in_silence,
+    [Bpf, C] a_buffer_that_is_too_small_is_said,
+    [Bpf, C] sampling_beside_it_loses_nothing_in_silence,
+    [Bpf, C] two_million_blocks_are_held,
+];
+
+fn flood(pairs: u32) -> Program {
+    Program::new(Build::c("flood.c").build()).arg(pairs.to_string()).arg("8")
+}
+
+fn a_tool_that_stands_still_loses_nothing_in_silence() {
+    let workload = Workload::start(&flood(200_000));
+    let measured = measure_running_with(&workload, |tool| {
+        eventually("probes in the target", || changed_code_bytes(workload.pid()) > 0);
+        sleep(Duration::from_millis(500));
+        tool.signal(SIGSTOP);
+        sleep(Duration::from_secs(2));
+        tool.signal(SIGCONT);
+    });
+    measured.expect_exact_or_lost();
+}
+
+/// Eight threads against 64 KiB: about 1,300 records. Something is lost for certain as long as
+/// the tool has to share two processors with them, and if not, the figures are exact.
+fn a_buffer_that_is_too_small_is_said() {
+    measure_with(&["--ring-size", "64KiB"], &flood(50_000)).expect_exact_or_lost();
+}
+
+fn sampling_beside_it_loses_nothing_in_silence() {
+    let sampling = Sampling::start(4999);
+    measure(&flood(10_000)).expect_exact_or_lost();
+    assert!(sampling.has_samples());
+}
+
+fn two_million_blocks_are_held() {
+    measure(&Program::new(Build::c("many_blocks.c").build())).expect_exact_or_lost();
+}

@@ -1,0 +1,83 @@
+//! The end-to-end tests: real programs, the real binary, the real kernel.
+//!
+//! `cargo test -p outlive-tests --test e2e [NAME]`, as root. A test whose needs are missing shows as
+//! ignored with the reason; with `OUTLIVE_TESTS_REQUIRE_ALL=1` it fails.
+
+mod attach;
+mod drive;
+mod errors;
+mod harm;
+mod languages;
+mod losses;
+mod pairing;
+mod reports;
+mod threads;
+
+use std::process::ExitCode;
+
+use libtest_mimic::{Arguments, Completion, Trial};
+use outlive_tests::needs::Need;
+
+/// A test: it panics where something is not as its name says.
+#[derive(Clone, Copy)]
+struct Test {
+    name: &'static str,
+    needs: &'static [Need],
+    body: fn(),
+}
+
+/// The tests of a module: `tests![[Needs…] name, …]`.
+macro_rules! tests {
+    ($([$($need:ident),*] $name:ident,)*) => {
+        pub(crate) const TESTS: &[crate::Test] = &[$(crate::Test {
+            name: concat!(module_path!(), "::", stringify!($name)),
+            needs: &[$(outlive_tests::needs::Need::$need),*],
+            body: $name,
+        }),*];
+    };
+}
+use tests;
+
+fn main() -> ExitCode {
+    if let Err(err) = outlive_tests::tool::binary() {
+        eprintln!("{err}");
+        return ExitCode::FAILURE;
+    }
+    let mut args = Arguments::from_args();
+    // Each test has a workload and a tool that want a processor of their own.
+    args.test_threads.get_or_insert(2);
+    let groups = [
+        pairing::TESTS,
+        threads::TESTS,
+        languages::TESTS,
+        drive::TESTS,
+        attach::TESTS,
+        harm::TESTS,
+        errors::TESTS,
+        reports::TESTS,
+        losses::TESTS,
+    ];
+    libtest_mimic::run(&args, groups.concat().into_iter().map(trial).collect()).exit_code()
+}
+
+fn trial(test: Test) -> Trial {
+    let name = test.name.trim_start_matches("e2e::");
+    Trial::ignorable_test(name, move || {
+        let check = |need: &Need| need.check().err().map(|why| (*need, why));
+        let missing: Vec<_> = test.needs.iter().filter_map(check).collect();
+        if missing.is_empty() {
+            (test.body)();
+            return Ok(Completion::Completed);
+        }
+        let could_be_there = missing.iter().any(|(need, _)| need.can_be_installed());
+        let missing: Vec<_> = missing.into_iter().map(|(_, why)| why).collect();
+        let missing = missing.join("; ");
+        let required =
+            std::env::var_os("OUTLIVE_TESTS_REQUIRE_ALL").is_some_and(|value| value == "1");
+        if required && could_be_there {
+            return Err(format!("cannot run here: {missing}").into());
+        }
+        eprintln!("SKIPPED {name}: {missing}");
+        Ok(Completion::ignored_with(missing))
+    })
+}

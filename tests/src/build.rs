@@ -1,0 +1,189 @@
+//! Builds workloads, once per content: the result's folder is named by a hash of the sources
+//! and flags.
+
+use std::fs;
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use crate::scratch::{target_folder, workloads};
+
+/// Flags under which every function keeps its frame and every allocator call stays a call.
+const PLAIN: &[&str] = &["-O0", "-g", "-fno-omit-frame-pointer", "-fno-builtin", "-pthread"];
+
+/// One workload and how to compile it.
+#[derive(Clone, Debug)]
+pub struct Build {
+    compiler: String,
+    /// Path below `workloads/`.
+    source: String,
+    output: String,
+    flags: Vec<String>,
+}
+
+impl Build {
+    /// A C program, by the file's name in `workloads/c`.
+    pub fn c(file: &str) -> Self {
+        Self::with("cc", &format!("c/{file}"), PLAIN)
+    }
+
+    /// The same against musl libc.
+    pub fn musl(file: &str) -> Self {
+        Self::with("musl-gcc", &format!("c/{file}"), PLAIN)
+    }
+
+    /// A C++ program, by the file's name in `workloads/cpp`.
+    pub fn cpp(file: &str) -> Self {
+        Self::with("c++", &format!("cpp/{file}"), PLAIN)
+    }
+
+    /// A C library, by its source's path below `workloads/` and its own file name.
+    pub fn library(source: &str, name: &str) -> Self {
+        let mut build = Self::with("cc", source, PLAIN).flag("-shared").flag("-fPIC");
+        name.clone_into(&mut build.output);
+        build
+    }
+
+    /// A Rust program, by the file's name in `workloads/rust`.
+    pub fn rust(file: &str) -> Self {
+        let flags = ["--edition=2024", "-g", "-O", "-Cforce-frame-pointers=yes"];
+        Self::with("rustc", &format!("rust/{file}"), &flags)
+    }
+
+    fn with(compiler: &str, source: &str, flags: &[&str]) -> Self {
+        let stem = Path::new(source).file_stem().unwrap_or_default();
+        Self {
+            compiler: compiler.to_owned(),
+            source: source.to_owned(),
+            output: stem.to_string_lossy().into_owned(),
+            flags: flags.iter().map(|&flag| flag.to_owned()).collect(),
+        }
+    }
+
+    /// One more flag for the compiler.
+    #[must_use]
+    pub fn flag(mut self, flag: impl Into<String>) -> Self {
+        self.flags.push(flag.into());
+        self
+    }
+
+    /// Replaces all flags.
+    #[must_use]
+    pub fn only_flags(mut self, flags: &[&str]) -> Self {
+        self.flags = flags.iter().map(|&flag| flag.to_owned()).collect();
+        self
+    }
+
+    /// Compiles where that was not done before; the result's path.
+    pub fn build(&self) -> PathBuf {
+        self.try_build().unwrap_or_else(|err| panic!("{err}"))
+    }
+
+    /// As [`Build::build`], for flags that a machine's tools may lack.
+    ///
+    /// # Errors
+    /// What the compiler said.
+    pub fn try_build(&self) -> Result<PathBuf, String> {
+        let folder = target_folder().join("workloads").join(format!("{:016x}", self.hash()));
+        let result = folder.join(&self.output);
+        if result.exists() {
+            return Ok(result);
+        }
+        fs::create_dir_all(&folder).map_err(|err| format!("{}: {err}", folder.display()))?;
+
+        // Another test may build the same at this moment: each under its own name, the last wins.
+        static NUMBER: AtomicU32 = AtomicU32::new(0);
+        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+        let draft = folder.join(format!("draft-{}-{number}", std::process::id()));
+        // Libraries that are linked to come after what needs them.
+        let (libraries, flags): (Vec<_>, Vec<_>) =
+            self.flags.iter().partition(|flag| flag.starts_with("-l") || flag.starts_with('/'));
+        let output = Command::new(&self.compiler)
+            .args(flags)
+            .arg("-o")
+            .arg(&draft)
+            .arg(workloads().join(&self.source))
+            .args(libraries)
+            .output()
+            .map_err(|err| format!("cannot run {}: {err}", self.compiler))?;
+        if !output.status.success() {
+            let said = String::from_utf8_lossy(&output.stderr);
+            return Err(format!("{} cannot compile {}:\n{said}", self.compiler, self.source));
+        }
+        fs::rename(&draft, &result).map_err(|err| format!("{}: {err}", result.display()))?;
+        Ok(result)
+    }
+
+    fn hash(&self) -> u64 {
+        let mut hasher = DefaultHasher::new();
+        (&self.compiler, &self.source, &self.output, &self.flags).hash(&mut hasher);
+        for file in [self.source.as_str(), "c/batch.h"] {
+            let path = workloads().join(file);
+            fs::read(&path)
+                .unwrap_or_else(|err| panic!("cannot read {}: {err}", path.display()))
+                .hash(&mut hasher);
+        }
+        hasher.finish()
+    }
+}
+
+/// Path of the interpreter that `python3` means; a version manager puts a script in its place.
+pub fn python() -> PathBuf {
+    asked("python3", "import sys;print(sys.executable)").into()
+}
+
+/// Folder of the workload's Python extension.
+pub fn python_extension() -> PathBuf {
+    let include = asked("python3", "import sysconfig;print(sysconfig.get_path('include'))");
+    let library = Build::library("python/leaky_extension.c", "leaky_extension.so")
+        .flag(format!("-I{include}"))
+        .build();
+    library.parent().map_or_else(PathBuf::new, Path::to_owned)
+}
+
+/// Path of the workload's Node.js addon.
+pub fn node_addon() -> PathBuf {
+    let headers = node_headers().join("node_modules/node-api-headers/include");
+    Build::library("node/leaky_addon.c", "leaky_addon.node")
+        .flag(format!("-I{}", headers.display()))
+        .build()
+}
+
+/// Installs the headers for addons, once per lock file.
+fn node_headers() -> PathBuf {
+    static ONCE: OnceLock<PathBuf> = OnceLock::new();
+    ONCE.get_or_init(|| {
+        let mut hasher = DefaultHasher::new();
+        let files = ["package.json", "package-lock.json"];
+        for file in files {
+            fs::read(workloads().join("node").join(file)).unwrap_or_default().hash(&mut hasher);
+        }
+        let folder =
+            target_folder().join("workloads").join(format!("npm-{:016x}", hasher.finish()));
+        if folder.join("node_modules/.package-lock.json").exists() {
+            return folder;
+        }
+        fs::create_dir_all(&folder).unwrap_or_else(|err| panic!("{}: {err}", folder.display()));
+        for file in files {
+            fs::copy(workloads().join("node").join(file), folder.join(file))
+                .unwrap_or_else(|err| panic!("cannot copy {file}: {err}"));
+        }
+        let output = Command::new("npm").args(["ci", "--silent"]).current_dir(&folder).output();
+        match output {
+            Ok(output) if output.status.success() => folder,
+            other => panic!("npm ci in {}: {other:?}", folder.display()),
+        }
+    })
+    .clone()
+}
+
+/// What a short program in Python prints.
+fn asked(python: &str, program: &str) -> String {
+    let output = Command::new(python)
+        .args(["-c", program])
+        .output()
+        .unwrap_or_else(|err| panic!("cannot run {python}: {err}"));
+    String::from_utf8_lossy(&output.stdout).trim().to_owned()
+}

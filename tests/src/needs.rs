@@ -1,0 +1,122 @@
+//! What a test needs of the machine. A need that is missing shows as an ignored test with its
+//! reason, or fails the test where `OUTLIVE_TESTS_REQUIRE_ALL=1` is set, as on a build server,
+//! unless nobody could install it there.
+
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+/// One need.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Need {
+    /// Root, and a kernel that describes its types: probes can be loaded.
+    Bpf,
+    /// A C compiler.
+    C,
+    /// A C++ compiler.
+    Cpp,
+    /// `rustc`.
+    Rust,
+    /// `musl-gcc`, of the package musl-tools.
+    Musl,
+    /// The lld linker, for programs that another linker laid out.
+    Lld,
+    /// A compiler that makes 32-bit programs, and a kernel that runs them.
+    Bits32,
+    /// `python3` with the headers for extensions.
+    PythonHeaders,
+    /// `python3` of the system.
+    Python,
+    /// `node` and `npm`.
+    Node,
+    /// `redis-server`.
+    Redis,
+    /// `setpriv`, `unshare`, `mount`: to be less than root, or elsewhere.
+    Namespaces,
+    /// A C library with the C23 deallocators.
+    SizedFree,
+    /// More than 6 GiB of memory, so that the kernel promises 5 GiB.
+    LargeMemory,
+}
+
+impl Need {
+    /// Can it be had on any machine that traces at all? What comes with a newer system or more
+    /// memory cannot.
+    pub const fn can_be_installed(self) -> bool {
+        !matches!(self, Self::SizedFree | Self::LargeMemory)
+    }
+
+    /// Is it there?
+    ///
+    /// # Errors
+    /// What is missing, and what to install.
+    pub fn check(self) -> Result<(), String> {
+        match self {
+            Self::Bpf => root_and_types(),
+            Self::C => runs("cc", &["--version"], "install gcc"),
+            Self::Cpp => runs("c++", &["--version"], "install g++"),
+            Self::Rust => runs("rustc", &["--version"], "install Rust"),
+            Self::Musl => runs("musl-gcc", &["--version"], "install musl-tools"),
+            Self::Lld => runs("ld.lld", &["--version"], "install lld"),
+            Self::Bits32 => crate::build::Build::c("bare32.c")
+                .only_flags(BITS32)
+                .try_build()
+                .map(drop)
+                .map_err(|_| "no compiler for 32-bit programs".to_owned()),
+            Self::PythonHeaders => runs(
+                "python3",
+                &["-c", "import sysconfig,os;open(sysconfig.get_path('include')+'/Python.h')"],
+                "install python3-dev",
+            ),
+            Self::Python => runs("/usr/bin/python3", &["--version"], "install python3"),
+            Self::Node => runs("node", &["--version"], "install nodejs")
+                .and_then(|()| runs("npm", &["--version"], "install npm")),
+            Self::Redis => runs("redis-server", &["--version"], "install redis-server"),
+            Self::Namespaces => runs("unshare", &["-m", "true"], "needs root and util-linux")
+                .and_then(|()| runs("setpriv", &["--version"], "install util-linux")),
+            Self::SizedFree => has_sized_free(),
+            Self::LargeMemory => large_memory(),
+        }
+    }
+}
+
+/// Flags for a program of 32 bits that needs no 32-bit library.
+pub const BITS32: &[&str] = &["-m32", "-nostdlib", "-static", "-fno-pic", "-no-pie", "-O1"];
+
+fn runs(program: &str, args: &[&str], advice: &str) -> Result<(), String> {
+    let status =
+        Command::new(program).args(args).stdout(Stdio::null()).stderr(Stdio::null()).status();
+    match status {
+        Ok(status) if status.success() => Ok(()),
+        Ok(status) => Err(format!("{program} {}: {status}; {advice}", args.join(" "))),
+        Err(err) => Err(format!("{program}: {err}; {advice}")),
+    }
+}
+
+fn root_and_types() -> Result<(), String> {
+    if !nix::unistd::geteuid().is_root() {
+        return Err("not root".to_owned());
+    }
+    if !Path::new("/sys/kernel/btf/vmlinux").exists() {
+        return Err("the kernel has no /sys/kernel/btf/vmlinux".to_owned());
+    }
+    Ok(())
+}
+
+fn has_sized_free() -> Result<(), String> {
+    let program = crate::build::Build::c("sized_free.c").try_build()?;
+    let status = Command::new(program).stdin(Stdio::null()).stdout(Stdio::null()).status();
+    match status {
+        Ok(status) if status.success() => Ok(()),
+        _ => Err("the C library has no free_sized".to_owned()),
+    }
+}
+
+fn large_memory() -> Result<(), String> {
+    let text = std::fs::read_to_string("/proc/meminfo").map_err(|err| err.to_string())?;
+    let total = text.lines().find_map(|line| line.strip_prefix("MemTotal:"));
+    let kib = total.and_then(|rest| rest.trim().strip_suffix(" kB")?.parse::<u64>().ok());
+    match kib {
+        Some(kib) if kib > 6 << 20 => Ok(()),
+        other => Err(format!("memory of the machine in KiB: {other:?}")),
+    }
+}

@@ -1,0 +1,66 @@
+//! Folders of one test, removed when it passes.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU32, Ordering};
+
+/// A new folder for the files of one test. Kept, and named, when the test fails.
+#[derive(Debug)]
+pub struct Scratch {
+    path: PathBuf,
+}
+
+impl Scratch {
+    /// Makes a folder of its own below the machine's temporary folder.
+    pub fn new() -> Self {
+        static NUMBER: AtomicU32 = AtomicU32::new(0);
+        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+        let path =
+            std::env::temp_dir().join(format!("outlive-e2e-{}-{number}", std::process::id()));
+        fs::create_dir(&path)
+            .unwrap_or_else(|err| panic!("cannot make the folder {}: {err}", path.display()));
+        Self { path }
+    }
+
+    /// The folder.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// A path inside the folder.
+    pub fn join(&self, name: &str) -> PathBuf {
+        self.path.join(name)
+    }
+}
+
+impl Default for Scratch {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            eprintln!("files of the failed test are kept in {}", self.path.display());
+            return;
+        }
+        // What cannot be removed stays in the temporary folder, which is nobody's loss.
+        let _ = fs::remove_dir_all(&self.path);
+    }
+}
+
+/// The build folder of this test binary, `target/` in most checkouts.
+pub fn target_folder() -> PathBuf {
+    let exe = std::env::current_exe().unwrap_or_else(|err| panic!("own path: {err}"));
+    // target/<profile>/deps/<binary>
+    match exe.ancestors().nth(3) {
+        Some(path) => path.to_owned(),
+        None => panic!("{} is not in a cargo build folder", exe.display()),
+    }
+}
+
+/// The folder `workloads/` of the sources.
+pub fn workloads() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("workloads")
+}

@@ -1,0 +1,159 @@
+//! `session.json` as a reader sees it. The harness has its own types on purpose: a field that
+//! changes its name in the tool must break a test.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use serde::Deserialize;
+
+use crate::truth::Amount;
+
+/// A session file. Fields that no test reads are left to the format's own tests.
+#[derive(Debug, Deserialize)]
+pub struct Session {
+    /// Name and version of the format.
+    pub schema: String,
+    /// The command line of the tool.
+    pub command: Vec<String>,
+    /// What was traced.
+    pub target: Target,
+    /// "pass", "growth", "inconclusive" or "error".
+    pub verdict: String,
+    /// The tool's exit code.
+    pub exit_code: i32,
+    /// Why the verdict is what it is.
+    pub reasons: Vec<serde_json::Value>,
+    /// Number of warm-up batches.
+    pub warmup: usize,
+    /// Number of measured batches.
+    pub measured: usize,
+    /// Warm-up and measured batches in order.
+    pub batches: Vec<Batch>,
+    /// Growth over the measured batches.
+    pub growth: Growth,
+    /// Growth by stack.
+    pub stacks: Vec<Stack>,
+    /// What was lost, by kind.
+    pub losses: BTreeMap<String, u64>,
+}
+
+/// The traced process.
+#[derive(Debug, Deserialize)]
+pub struct Target {
+    /// Its process id.
+    pub pid: i32,
+}
+
+/// One batch.
+#[derive(Debug, Deserialize)]
+pub struct Batch {
+    /// "warmup" or "measured".
+    pub kind: String,
+    /// Outstanding bytes at its end.
+    pub heap_bytes: i64,
+    /// Outstanding blocks at its end.
+    pub heap_blocks: i64,
+    /// Blocks allocated in it.
+    pub allocated_blocks: u64,
+    /// Blocks freed in it.
+    pub freed_blocks: u64,
+    /// Frees of blocks that were made before the tool attached.
+    pub unmatched_frees: u64,
+    /// Resident bytes of the process at its end.
+    pub rss_bytes: Option<u64>,
+}
+
+/// The end of the last measured batch against the end of the warm-up.
+#[derive(Debug, Deserialize)]
+pub struct Growth {
+    /// Bytes gained.
+    pub heap_bytes: i64,
+    /// Blocks gained.
+    pub heap_blocks: i64,
+    /// Estimated bytes per batch.
+    pub heap_bytes_per_batch: Option<f64>,
+    /// Interval of that estimate.
+    pub interval: Option<[f64; 2]>,
+}
+
+/// One stack's growth.
+#[derive(Debug, Deserialize)]
+pub struct Stack {
+    /// Name of the allocator.
+    pub family: String,
+    /// Bytes gained.
+    pub bytes: i64,
+    /// Blocks gained.
+    pub blocks: i64,
+    /// The frames, the allocator's caller first.
+    pub frames: Vec<Frame>,
+}
+
+/// One frame.
+#[derive(Debug, Deserialize)]
+pub struct Frame {
+    /// Function's name, demangled.
+    pub function: Option<String>,
+    /// File of the program or library.
+    pub object: Option<String>,
+    /// Source file.
+    pub file: Option<String>,
+    /// Line in it.
+    pub line: Option<u32>,
+}
+
+impl Frame {
+    /// Is it this function, whatever its module, parameters and compiler's hash?
+    fn is(&self, function: &str) -> bool {
+        let Some(name) = &self.function else { return false };
+        let bare = name.split(['(', '<']).next().unwrap_or_default();
+        bare.split("::").any(|part| part == function)
+    }
+}
+
+impl Session {
+    /// Reads a session folder.
+    pub fn read(folder: &Path) -> Self {
+        let path = folder.join("session.json");
+        let text = std::fs::read_to_string(&path)
+            .unwrap_or_else(|err| panic!("cannot read {}: {err}", path.display()));
+        serde_json::from_str(&text).unwrap_or_else(|err| panic!("{}: {err}", path.display()))
+    }
+
+    /// The sum over the stacks that contain this function.
+    pub fn growth_in(&self, function: &str) -> Amount {
+        let has = |stack: &&Stack| stack.frames.iter().any(|frame| frame.is(function));
+        self.stacks.iter().filter(has).map(Stack::amount).sum()
+    }
+
+    /// The total that the verdict is about.
+    pub fn total(&self) -> Amount {
+        Amount { blocks: self.growth.heap_blocks, bytes: self.growth.heap_bytes }
+    }
+
+    /// All losses together.
+    pub fn lost(&self) -> u64 {
+        self.losses.values().sum()
+    }
+
+    /// The batches that count.
+    pub fn measured_batches(&self) -> impl Iterator<Item = &Batch> {
+        self.batches.iter().filter(|batch| batch.kind == "measured")
+    }
+
+    /// The stacks as text, for the message of a failed test.
+    pub fn listing(&self) -> String {
+        let line = |stack: &Stack| {
+            let names: Vec<_> =
+                stack.frames.iter().map(|frame| frame.function.as_deref().unwrap_or("?")).collect();
+            format!("{} B {} blocks: {}\n", stack.bytes, stack.blocks, names.join(" < "))
+        };
+        self.stacks.iter().map(line).collect()
+    }
+}
+
+impl Stack {
+    fn amount(&self) -> Amount {
+        Amount { blocks: self.blocks, bytes: self.bytes }
+    }
+}

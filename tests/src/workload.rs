@@ -1,0 +1,218 @@
+//! A workload that the test itself runs and drives.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::mpsc::{Receiver, channel};
+use std::thread;
+
+use nix::sys::stat::Mode;
+use nix::unistd::mkfifo;
+
+use crate::process::{Owned, PATIENCE};
+use crate::scratch::Scratch;
+use crate::truth::Truth;
+
+/// A program with its arguments and environment.
+#[derive(Clone, Debug)]
+pub struct Program {
+    /// The executable.
+    pub path: PathBuf,
+    /// Its arguments.
+    pub args: Vec<String>,
+    /// Variables that are added to the environment.
+    pub env: Vec<(String, String)>,
+}
+
+impl Program {
+    /// A program without arguments.
+    pub fn new(path: impl Into<PathBuf>) -> Self {
+        Self { path: path.into(), args: Vec::new(), env: Vec::new() }
+    }
+
+    /// One more argument.
+    #[must_use]
+    pub fn arg(mut self, arg: impl Into<String>) -> Self {
+        self.args.push(arg.into());
+        self
+    }
+
+    /// One more variable, for the program alone or for the tool that starts it.
+    #[must_use]
+    pub fn env(mut self, name: &str, value: impl Into<String>) -> Self {
+        self.env.push((name.to_owned(), value.into()));
+        self
+    }
+}
+
+/// A running workload; killed when dropped.
+#[derive(Debug)]
+pub struct Workload {
+    child: Owned,
+    lines: Receiver<String>,
+    input: File,
+    scratch: Scratch,
+}
+
+impl Workload {
+    /// Starts a program and waits until it is ready.
+    pub fn start(program: &Program) -> Self {
+        let scratch = Scratch::new();
+        let private = Mode::S_IRUSR | Mode::S_IWUSR;
+        for name in ["input", "reply"] {
+            mkfifo(&scratch.join(name), private).unwrap_or_else(|err| panic!("mkfifo: {err}"));
+        }
+        // Open for both, so that neither end waits for the other. The workload itself must only
+        // read: it has to see the end of its input when the test ends.
+        let input = open(&scratch.join("input"), OpenOptions::new().read(true).write(true));
+        let for_child = open(&scratch.join("input"), OpenOptions::new().read(true));
+
+        let mut child = Command::new(&program.path)
+            .args(&program.args)
+            .envs(program.env.iter().map(|(name, value)| (name, value)))
+            .env("BATCH_TRUTH", scratch.join("truth"))
+            .env("BATCH_REPLY", scratch.join("reply"))
+            .stdin(Stdio::from(for_child))
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap_or_else(|err| panic!("cannot start {}: {err}", program.path.display()));
+        let Some(output) = child.stdout.take() else { panic!("standard output is a pipe") };
+        let (send, lines) = channel();
+        thread::spawn(move || {
+            // Ends with the workload, or when nobody listens any more.
+            for line in BufReader::new(output).lines().map_while(Result::ok) {
+                if send.send(line).is_err() {
+                    return;
+                }
+            }
+        });
+        let mut workload = Self { child: Owned::new(child), lines, input, scratch };
+        let ready = workload.line();
+        assert!(ready.starts_with("READY "), "the workload began with `{ready}`");
+        workload
+    }
+
+    /// Its process id.
+    pub fn pid(&self) -> i32 {
+        self.child.pid()
+    }
+
+    /// The process, for signals and for waiting.
+    pub fn process(&mut self) -> &mut Owned {
+        &mut self.child
+    }
+
+    /// The ids of its threads, the main thread's first.
+    pub fn threads(&self) -> Vec<i32> {
+        let folder = format!("/proc/{}/task", self.pid());
+        let entries = fs::read_dir(&folder).unwrap_or_else(|err| panic!("{folder}: {err}"));
+        let number = |entry: fs::DirEntry| entry.file_name().to_str()?.parse().ok();
+        let mut ids: Vec<i32> = entries.filter_map(Result::ok).filter_map(number).collect();
+        ids.sort_unstable();
+        ids
+    }
+
+    /// Asks for a batch and does not wait for it.
+    pub fn ask(&mut self) {
+        self.input.write_all(b"\n").unwrap_or_else(|err| panic!("workload's input: {err}"));
+    }
+
+    /// Runs one batch to its end.
+    #[track_caller]
+    pub fn batch(&mut self) {
+        self.ask();
+        let done = self.line();
+        assert!(done.starts_with("DONE "), "the workload answered `{done}`");
+    }
+
+    /// The next line of its output.
+    #[track_caller]
+    pub fn line(&mut self) -> String {
+        match self.lines.recv_timeout(PATIENCE) {
+            Ok(line) => line,
+            Err(_) => panic!("no line from the workload; still alive: {}", self.child.is_alive()),
+        }
+    }
+
+    /// A line of its output that has come already.
+    pub fn waiting_line(&self) -> Option<String> {
+        self.lines.try_recv().ok()
+    }
+
+    /// What it says of itself.
+    pub fn truth(&self) -> Truth {
+        Truth::read(&self.scratch.join("truth"))
+    }
+
+    /// A command that makes this workload run one batch, for `outlive test -p … -- command`.
+    pub fn batch_command(&self) -> PathBuf {
+        batch_command(self.scratch.path())
+    }
+}
+
+fn open(path: &Path, how: &OpenOptions) -> File {
+    how.open(path).unwrap_or_else(|err| panic!("cannot open {}: {err}", path.display()))
+}
+
+/// Writes a script that asks for one batch through the pipe `input` of this folder and waits for
+/// the answer in the pipe `reply`.
+pub fn batch_command(folder: &Path) -> PathBuf {
+    let at = folder.display();
+    let text = format!("printf 'r\\n' >> '{at}/input'\nread -r answer < '{at}/reply'\n");
+    script(&folder.join("one-batch.sh"), &text)
+}
+
+/// Writes a shell script that can be run.
+pub fn script(path: &Path, text: &str) -> PathBuf {
+    fs::write(path, format!("#!/bin/sh\n{text}"))
+        .and_then(|()| fs::set_permissions(path, fs::Permissions::from_mode(0o755)))
+        .unwrap_or_else(|err| panic!("cannot write {}: {err}", path.display()));
+    path.to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::build::{Build, node_addon, python, python_extension};
+    use crate::scratch::workloads;
+    use crate::truth::Amount;
+
+    #[track_caller]
+    fn account(program: &Program, function: &str) -> Amount {
+        let mut workload = Workload::start(program);
+        for _ in 0..3 {
+            workload.batch();
+        }
+        workload.truth().growth(1, 3)[function]
+    }
+
+    #[test]
+    fn a_workload_runs_batches_and_keeps_its_account() {
+        let keep = Program::new(Build::c("keep.c").build());
+        assert_eq!(account(&keep, "leaky"), Amount { blocks: 200, bytes: 12_800 });
+        let boxes = Program::new(Build::rust("boxes.rs").build());
+        assert_eq!(account(&boxes, "forgets"), Amount { blocks: 200, bytes: 200_000 });
+    }
+
+    #[test]
+    fn interpreters_run_workloads_too() {
+        let kept = Amount { blocks: 200, bytes: 140_000 };
+        let path = |name: &str| workloads().join(name).display().to_string();
+        let extension = python_extension().display().to_string();
+        let python = Program::new(python()).arg(path("python/extension.py")).arg(extension);
+        assert_eq!(account(&python, "extension_leaks"), kept);
+        let addon = node_addon().display().to_string();
+        let node = Program::new("node").arg(path("node/addon.js")).arg(addon);
+        assert_eq!(account(&node, "addon_leaks"), kept);
+    }
+
+    #[test]
+    fn a_command_runs_a_batch() {
+        let workload = Workload::start(&Program::new(Build::c("keep.c").build()));
+        let status = Command::new(workload.batch_command()).status().unwrap();
+        assert!(status.success());
+        assert_eq!(workload.truth().n_batches(), 1);
+    }
+}
