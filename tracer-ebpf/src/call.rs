@@ -56,11 +56,11 @@ const EMPTY: Slot = Slot {
 /// [`Count::SlotsFull`] when there is no room for another thread.
 #[inline(always)]
 pub fn slot<'a>(tid: u32) -> Result<&'a mut Slot, Count> {
-    let slot = match SLOTS.get_ptr_mut(&tid) {
+    let slot = match SLOTS.get_ptr_mut(tid) {
         Some(slot) => slot,
         None => {
-            SLOTS.insert(&tid, &EMPTY, 0).map_err(|_| Count::SlotsFull)?;
-            SLOTS.get_ptr_mut(&tid).ok_or(Count::SlotsFull)?
+            SLOTS.insert(tid, EMPTY, 0).map_err(|_| Count::SlotsFull)?;
+            SLOTS.get_ptr_mut(tid).ok_or(Count::SlotsFull)?
         }
     };
     // SAFETY: a live map value, which no other thread reaches while this one runs: the key is

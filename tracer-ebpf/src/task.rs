@@ -17,7 +17,7 @@ use crate::{
 pub fn exit() {
     if let Some(caller) = caller() {
         // The error says that there was none.
-        let _ = SLOTS.remove(&caller.tid);
+        let _ = SLOTS.remove(caller.tid);
     }
 }
 
@@ -28,6 +28,6 @@ pub fn exit() {
 #[inline(always)]
 pub fn exec() -> Result<(), Count> {
     let Some(tid) = target_tid() else { return Ok(()) };
-    let _ = SLOTS.remove(&tid);
+    let _ = SLOTS.remove(tid);
     emit::addr(Head { kind: Kind::Exec as u8, flags: 0, family: 0, tid }, 0)
 }

@@ -4,6 +4,7 @@
 //! nanoseconds cannot. No time is a failure here.
 
 mod memleak;
+mod parts;
 
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::path::Path;
@@ -42,22 +43,22 @@ pub(crate) fn run(workspace: &Workspace) -> Result<ExitCode> {
     let mut n_lost = 0;
     // Taking turns spreads what else the machine does over all of them.
     for round in 0..ROUNDS {
-        bare.push(measure(&loop_program, |_| None)?);
+        bare.push(measure(&loop_program, |_| None, Stdio::null())?);
         let session = dir.join(format!("session-{round}"));
-        outlive.push(measure(&loop_program, |pid| {
-            // What an earlier run left, if it did.
-            let _ = std::fs::remove_dir_all(&session);
-            let mut attach = command(workspace.target_dir.join("release/outlive"));
-            attach.args(["attach", "-q", "-i", "10s", "-p", &pid.to_string(), "-o"]).arg(&session);
+        let traced = |pid| {
+            let mut attach = attach(workspace, &session, pid);
+            attach.arg("-q");
             Some(attach)
-        })?);
+        };
+        outlive.push(measure(&loop_program, traced, Stdio::null())?);
         n_lost += lost(&session)?;
         if let Some(memleak) = &memleak {
-            peer.push(measure(&loop_program, |pid| {
+            let traced = |pid: u32| {
                 let mut attach = memleak.command();
                 attach.args(["-p", &pid.to_string(), "3600"]);
                 Some(attach)
-            })?);
+            };
+            peer.push(measure(&loop_program, traced, Stdio::null())?);
         }
     }
     println!(
@@ -78,7 +79,17 @@ pub(crate) fn run(workspace: &Workspace) -> Result<ExitCode> {
     }
     // A tracer is fast that looks away.
     println!("\noutlive lost {n_lost} records.");
+    parts::print(workspace, &loop_program, &dir)?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// The tool, watching a process in one long batch.
+fn attach(workspace: &Workspace, session: &Path, pid: u32) -> Command {
+    // What an earlier run left, if it did.
+    let _ = std::fs::remove_dir_all(session);
+    let mut attach = command(workspace.target_dir.join("release/outlive"));
+    attach.args(["attach", "-i", "10s", "-p", &pid.to_string(), "-o"]).arg(session);
+    attach
 }
 
 /// Records that a session says it lost.
@@ -90,13 +101,18 @@ fn lost(session: &Path) -> Result<u64> {
     Ok(losses.values().filter_map(serde_json::Value::as_u64).sum())
 }
 
-/// Nanoseconds per pair while the tracer that `tracer` makes, if any, watches the loop.
-fn measure(program: &Path, tracer: impl FnOnce(u32) -> Option<Command>) -> Result<f64> {
+/// Nanoseconds per pair while the tracer that `tracer` makes, if any, watches the loop and
+/// sends its messages to `messages`.
+fn measure(
+    program: &Path,
+    tracer: impl FnOnce(u32) -> Option<Command>,
+    messages: Stdio,
+) -> Result<f64> {
     let mut pairs = Pairs::start(program)?;
     let tracer = match tracer(pairs.child.id()) {
         None => None,
         Some(mut command) => {
-            command.stdout(Stdio::null()).stderr(Stdio::null());
+            command.stdout(Stdio::null()).stderr(messages);
             let child = command.spawn().with_context(|| shown(&command))?;
             let mut tracer = Ended { child, shown: shown(&command) };
             sleep(TO_ATTACH);

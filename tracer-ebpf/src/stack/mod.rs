@@ -35,7 +35,7 @@ pub fn capture(slot: &mut Slot, tid: u32, sp: u64, fp: u64) -> u64 {
 #[inline(always)]
 fn send(scratch: &mut Scratch, tid: u32, hash: u64) -> bool {
     // SAFETY: the value is one byte that is never written after it is inserted.
-    if unsafe { SENT_STACKS.get(&hash) }.is_some() {
+    if unsafe { SENT_STACKS.get(hash) }.is_some() {
         return true;
     }
     scratch.head.head = Head { kind: Kind::Stack as u8, flags: 0, family: 0, tid };
@@ -53,7 +53,7 @@ fn send(scratch: &mut Scratch, tid: u32, hash: u64) -> bool {
         count::bump(lost);
         return false;
     }
-    if SENT_STACKS.insert(&hash, &1, 0).is_err() {
+    if SENT_STACKS.insert(hash, 1, 0).is_err() {
         count::bump(Count::StackResent);
     }
     true

@@ -115,7 +115,7 @@ mod tests {
 
     #[test]
     fn the_message_names_what_is_missing() {
-        let error = RightsError::Missing { missing: lacking(!(1 << 38)) };
+        let error = RightsError::Missing { missing: lacking(!(1 << 38 | 1 << SYS_ADMIN)) };
         let text = error.to_string();
         assert!(text.contains("cap_perfmon") && !text.contains("cap_bpf"), "{text}");
     }
