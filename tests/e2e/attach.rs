@@ -12,7 +12,7 @@ use std::time::Duration;
 use outlive_tests::build::Build;
 use outlive_tests::measure::{measure, measure_running};
 use outlive_tests::process::{Owned, eventually};
-use outlive_tests::scratch::{Scratch, workloads};
+use outlive_tests::scratch::{Scratch, copy_program, workloads};
 use outlive_tests::text::changed_code_bytes;
 use outlive_tests::tool::{Run, Tool};
 use outlive_tests::workload::{Program, Workload};
@@ -44,7 +44,7 @@ fn a_path_may_hold_spaces() {
     fs::create_dir(&folder).unwrap();
     let copy = |from: &Path, name: &str| {
         let to = folder.join(name);
-        fs::copy(from, &to).unwrap();
+        copy_program(from, &to);
         to
     };
     let program = copy(&Build::c("opened_library.c").flag("-ldl").build(), "a program");
@@ -57,7 +57,7 @@ fn a_path_may_hold_spaces() {
 fn a_program_whose_file_was_deleted_is_traced() {
     let scratch = Scratch::new();
     let copy = scratch.join("copy");
-    fs::copy(Build::c("own_malloc.c").flag("-rdynamic").build(), &copy).unwrap();
+    copy_program(&Build::c("own_malloc.c").flag("-rdynamic").build(), &copy);
     let workload = Workload::start(&Program::new(&copy));
     fs::remove_file(&copy).unwrap();
     measure_running(&workload).expect_exact();

@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 /// A new folder for the files of one test. Kept, and named, when the test fails.
@@ -47,6 +48,18 @@ impl Drop for Scratch {
         }
         // What cannot be removed stays in the temporary folder, which is nobody's loss.
         let _ = fs::remove_dir_all(&self.path);
+    }
+}
+
+/// Copies a file so that everyone may run the copy.
+///
+/// By another process: while this one holds a file open for writing, any child that another test
+/// starts at that moment holds it too, and the file cannot be run ("text file busy").
+pub fn copy_program(from: &Path, to: &Path) {
+    let status = Command::new("install").args(["-m", "755"]).arg(from).arg(to).status();
+    match status {
+        Ok(status) if status.success() => {}
+        other => panic!("cannot copy {} to {}: {other:?}", from.display(), to.display()),
     }
 }
 

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use crate::process::{Collected, Owned, PATIENCE};
-use crate::scratch::{Scratch, target_folder};
+use crate::scratch::{Scratch, copy_program, target_folder};
 use crate::session::Session;
 
 /// The binary under test: `OUTLIVE_BIN`, or the one that cargo built beside this test.
@@ -48,7 +48,7 @@ impl Tool {
         let scratch = Scratch::new();
         let (original, copy) =
             (binary().unwrap_or_else(|err| panic!("{err}")), scratch.join("outlive"));
-        std::fs::copy(&original, &copy).unwrap_or_else(|err| panic!("{}: {err}", copy.display()));
+        copy_program(&original, &copy);
         // Its current folder, where a session would go, must not be what refuses it.
         std::fs::set_permissions(scratch.path(), Permissions::from_mode(0o777))
             .unwrap_or_else(|err| panic!("{}: {err}", scratch.path().display()));

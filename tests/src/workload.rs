@@ -2,7 +2,6 @@
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{BufRead as _, BufReader, Write as _};
-use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::mpsc::{Receiver, channel};
@@ -12,7 +11,7 @@ use nix::sys::stat::Mode;
 use nix::unistd::mkfifo;
 
 use crate::process::{Owned, PATIENCE};
-use crate::scratch::Scratch;
+use crate::scratch::{Scratch, copy_program};
 use crate::truth::Truth;
 
 /// A program with its arguments and environment.
@@ -166,9 +165,10 @@ pub fn batch_command(folder: &Path) -> PathBuf {
 
 /// Writes a shell script that can be run.
 pub fn script(path: &Path, text: &str) -> PathBuf {
-    fs::write(path, format!("#!/bin/sh\n{text}"))
-        .and_then(|()| fs::set_permissions(path, fs::Permissions::from_mode(0o755)))
-        .unwrap_or_else(|err| panic!("cannot write {}: {err}", path.display()));
+    let draft = path.with_extension("draft");
+    fs::write(&draft, format!("#!/bin/sh\n{text}"))
+        .unwrap_or_else(|err| panic!("cannot write {}: {err}", draft.display()));
+    copy_program(&draft, path);
     path.to_owned()
 }
 
