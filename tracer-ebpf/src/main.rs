@@ -53,11 +53,11 @@ pub fn task_exec(_ctx: RawTracePointContext) -> i32 {
     count::lost(task::exec()) as i32
 }
 
-/// Never attached: the user side runs it to write a mark into the ring. Answers 1 when the
-/// ring has no room for it now.
+/// Never attached: the user side runs it to write a mark into the ring. Answers 1 when it was
+/// written, so that a run that the kernel leaves out is not taken for one.
 #[raw_tracepoint(tracepoint = "sched_process_exec")]
 pub fn mark(ctx: RawTracePointContext) -> i32 {
-    i32::from(emit::mark(ctx.arg(0)).is_err())
+    i32::from(emit::mark(ctx.arg(0)).is_ok())
 }
 
 #[cfg(not(test))]

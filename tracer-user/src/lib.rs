@@ -19,6 +19,7 @@ pub mod growth;
 pub mod ledger;
 pub mod stacks;
 
+pub mod exit;
 pub mod report;
 pub mod units;
 

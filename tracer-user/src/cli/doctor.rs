@@ -6,6 +6,7 @@ use std::fmt::{Display, Write as _};
 use super::{args::DoctorArgs, exit, print};
 use crate::{
     chain::chain,
+    exit::PASS,
     probes::{LoadPlan, Probes, rights},
     report::escape,
     target::{
@@ -33,7 +34,7 @@ impl Report {
     }
 
     fn bad(&mut self, what: &str, error: &anyhow::Error) {
-        if self.code == exit::PASS {
+        if self.code == PASS {
             self.code = exit::code_of(error);
         }
         self.line("FAIL", what, &chain(error.as_ref()));
@@ -46,7 +47,7 @@ impl Report {
 }
 
 pub(super) fn run(args: &DoctorArgs) -> anyhow::Result<u8> {
-    let mut report = Report { text: String::new(), code: exit::PASS };
+    let mut report = Report { text: String::new(), code: PASS };
     machine(&mut report);
     if let Some(pid) = args.pid
         && let Err(error) = target(&mut report, pid)

@@ -1,28 +1,16 @@
-//! Exit codes, decided in one place.
+//! Errors → exit codes, in one place.
 
 use crate::{
     control::ClientError,
+    exit::{ENVIRONMENT, TARGET, USAGE},
     probes::{ProbeError, rights::RightsError},
     report::folder::FolderError,
     session::DriveError,
     target::{Class, allocators::AllocatorError, launch::LaunchError, process::ProcessError},
 };
 
-/// Within the budget, or nothing was to be judged.
-pub const PASS: u8 = 0;
-/// Growth over the budget.
-pub const GROWTH: u8 = 1;
-/// The command line, or a file that it names, is wrong.
-pub const USAGE: u8 = 2;
-/// It cannot be said.
-pub const INCONCLUSIVE: u8 = 3;
-/// This machine, this user or this target cannot be traced; also what nobody foresaw.
-pub const ENVIRONMENT: u8 = 4;
-/// The target or the batch command failed or timed out.
-pub const TARGET: u8 = 5;
-
 /// The exit code of an error, by the innermost cause that has one.
-pub fn code_of(error: &anyhow::Error) -> u8 {
+pub(super) fn code_of(error: &anyhow::Error) -> u8 {
     error.chain().rev().find_map(code_of_cause).unwrap_or(ENVIRONMENT)
 }
 

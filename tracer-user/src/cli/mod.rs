@@ -2,7 +2,7 @@
 
 pub mod args;
 mod doctor;
-pub mod exit;
+mod exit;
 mod live;
 mod messages;
 mod plan;
@@ -21,7 +21,8 @@ use self::args::{Cli, Color, Command, Format, MarkArgs, ReportArgs};
 use crate::{
     chain::chain,
     control::{self, MarkReply, MarkRequest},
-    report::{Options, flamegraph, folded, folder, json, markdown, terminal},
+    exit::{PASS, USAGE},
+    report::{Options, flamegraph, folded, folder, json, markdown, model::Verdict, terminal},
     session::{self, Finished},
 };
 
@@ -47,7 +48,7 @@ pub fn run(words: impl IntoIterator<Item = OsString>) -> ExitCode {
 fn usage(error: &clap::Error) -> ExitCode {
     // A reader that has gone away is no reason for another message.
     let _ = error.print();
-    ExitCode::from(if error.use_stderr() { exit::USAGE } else { exit::PASS })
+    ExitCode::from(if error.use_stderr() { USAGE } else { PASS })
 }
 
 fn dispatch(cli: &Cli, words: &[OsString]) -> anyhow::Result<u8> {
@@ -81,13 +82,18 @@ fn dispatch(cli: &Cli, words: &[OsString]) -> anyhow::Result<u8> {
 /// A combination of words that only their meaning shows to be wrong.
 fn misused(error: &anyhow::Error) -> u8 {
     messages::error(&chain(error.as_ref()));
-    exit::USAGE
+    USAGE
 }
 
 fn finished(finished: &Finished, options: Options) -> anyhow::Result<u8> {
-    let text = terminal::render(&finished.session, &finished.folder, &options);
-    print(text.as_bytes())?;
-    Ok(finished.session.exit_code)
+    let Finished { session, folder } = finished;
+    print(terminal::render(session, folder, &options).as_bytes())?;
+    if session.verdict == Verdict::Error
+        && let Some(reason) = session.reasons.first()
+    {
+        messages::error(reason.strip_prefix("failed: ").unwrap_or(reason));
+    }
+    Ok(session.exit_code)
 }
 
 fn mark(args: &MarkArgs) -> anyhow::Result<u8> {
@@ -102,7 +108,7 @@ fn mark(args: &MarkArgs) -> anyhow::Result<u8> {
         }
         MarkReply::Refused { reason } => anyhow::bail!("{reason}"),
     }
-    Ok(exit::PASS)
+    Ok(PASS)
 }
 
 fn report(args: &ReportArgs, cli: &Cli) -> anyhow::Result<u8> {
@@ -121,7 +127,7 @@ fn report(args: &ReportArgs, cli: &Cli) -> anyhow::Result<u8> {
         }
         None => print(&bytes)?,
     }
-    Ok(exit::PASS)
+    Ok(PASS)
 }
 
 /// Results go to standard output.

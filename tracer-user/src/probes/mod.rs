@@ -145,7 +145,7 @@ impl Probes {
     }
 
     /// Writes a mark into the ring, behind everything that the target did so far. Answers
-    /// `false` when the ring has no room: read it and ask again.
+    /// `false` when it was not written, because the ring has no room: read it and ask again.
     ///
     /// # Errors
     /// When the kernel cannot run the program.
@@ -153,9 +153,9 @@ impl Probes {
         let program =
             self.loaded.ebpf.program("mark").ok_or(ProbeError::Absent { name: "mark" })?;
         let fd = program.fd().map_err(|_| ProbeError::Absent { name: "mark" })?;
-        let full = syscall::run_raw_tracepoint(fd.as_fd(), number)
+        let written = syscall::run_raw_tracepoint(fd.as_fd(), number)
             .map_err(|error| ProbeError::Ask { what: "mark", error })?;
-        Ok(full == 0)
+        Ok(written == 1)
     }
 
     /// What the kernel side counted since it was loaded, in the order of [`Count::ALL`].

@@ -65,12 +65,12 @@ pub enum DriveError {
         pattern: String,
     },
     /// The target is gone.
-    #[error("the target{} ended{how}", if *during_start { " (before it was ready)" } else { "" })]
+    #[error("the target ended{how}{too_early}")]
     TargetEnded {
         /// How, if it is known, with a leading blank.
         how: String,
-        /// Had no batch begun yet?
-        during_start: bool,
+        /// What it had not done by then, with a leading blank; empty once batches ran.
+        too_early: &'static str,
     },
 }
 

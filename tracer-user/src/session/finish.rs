@@ -13,7 +13,7 @@ use tracer_common::event::StackEnd;
 use super::{DriveError, Plan, Tracer, start::Child};
 use crate::{
     batches::{self, Change},
-    cli::exit,
+    exit,
     growth::{self, Budget, Growth, Losses, Notice, Outcome, judge, notices},
     report::{
         Options,
@@ -38,23 +38,13 @@ pub(super) enum Ending {
 }
 
 impl Ending {
-    /// With how the child ended, if it was ours and is gone.
-    pub(super) fn with_child(self, child: Option<&mut Child>) -> Self {
-        self.explained(child, false)
-    }
-
-    /// The same, before any batch began.
-    pub(super) fn during_start(self, child: Option<&mut Child>) -> Self {
-        self.explained(child, true)
-    }
-
-    fn explained(self, child: Option<&mut Child>, during_start: bool) -> Self {
+    /// With how the child ended, if it was ours and is gone, and what it had not done by then.
+    pub(super) fn explained(self, child: Option<&mut Child>, too_early: &'static str) -> Self {
         match self {
             Self::TargetEnded => {
                 let status = child.and_then(Child::wait);
                 let how = status.map(|status| format!(" ({})", super::drive::ended(status)));
-                let how = how.unwrap_or_default();
-                Self::Failed(DriveError::TargetEnded { how, during_start })
+                Self::Failed(DriveError::TargetEnded { how: how.unwrap_or_default(), too_early })
             }
             other => other,
         }
@@ -119,7 +109,9 @@ impl Folder {
     ) -> anyhow::Result<Finished> {
         let losses = tracer.losses()?;
         let mut session = self.session(plan, tracer, &losses)?;
-        let growth = Growth::over(tracer.batches());
+        let mut growth = Growth::over(tracer.batches());
+        // A call that failed leaves no block behind, but it was seen.
+        growth.saw_calls |= 0 < tracer.failed_calls()?;
         let budget = plan.budget.unwrap_or(Budget { heap_bytes_per_batch: 0 });
         let is_judged = is_test || plan.budget.is_some();
         let judged = judge(&growth, budget, &losses);

@@ -125,7 +125,11 @@ async fn batches(
     let what = "getting ready".to_owned();
     let readiness = step(get_ready, what, plan.timeout, &mut interrupts, &exit);
     if let Some(ending) = tracer.pump(readiness).await {
-        return Ok(ending.during_start(child.as_mut()));
+        let too_early = match ready {
+            Some(_) => " before it was ready",
+            None => " before it printed a line that starts with READY",
+        };
+        return Ok(ending.explained(child.as_mut(), too_early));
     }
     tracer.start().await?;
 
@@ -134,7 +138,7 @@ async fn batches(
         let what = format!("batch {index}");
         let batch = step(drive.batch(index), what, plan.timeout, &mut interrupts, &exit);
         if let Some(ending) = tracer.pump(batch).await {
-            return Ok(ending.with_child(child.as_mut()));
+            return Ok(ending.explained(child.as_mut(), ""));
         }
         tracer.end_batch(format!("batch {index}"), BTreeMap::new()).await?;
         progress.batch_done();

@@ -56,7 +56,7 @@ pub fn run(
     let ending = match ending {
         Ending::TargetEnded => match child.wait() {
             Some(status) if status.success() => Ending::Complete,
-            _ => ending.with_child(Some(&mut child)),
+            _ => ending.explained(Some(&mut child), ""),
         },
         // Ctrl-C reaches the program as well, as the terminal sends it to both.
         other => other,

@@ -101,6 +101,18 @@ impl Binder {
         {
             self.mappings = mappings;
             self.missing.clear();
+            self.open_objects(process);
+        }
+    }
+
+    /// Opens what can be executed now: once the process has ended, its objects cannot be
+    /// reached by way of it any more.
+    fn open_objects(&mut self, process: &Process) {
+        let executable = |mapping: &&Mapping| mapping.is_executable() && mapping.has_file();
+        let mappings: Vec<Mapping> =
+            self.mappings.list.iter().filter(executable).cloned().collect();
+        for mapping in &mappings {
+            self.id(process, mapping);
         }
     }
 

@@ -1,5 +1,7 @@
 //! One target under trace: what is attached, what was read, what was booked.
 
+mod facts;
+
 use std::{
     collections::BTreeMap,
     ops::ControlFlow,
@@ -10,17 +12,14 @@ use std::{
 
 use anyhow::{Context as _, bail};
 use rustc_hash::FxHashMap;
-use tracer_common::{count::Count, decode::Event};
+use tracer_common::decode::Event;
 
 use crate::{
     batches::{Batch, Batches, Facts},
-    growth::{LossCounts, Losses},
     intake::{Intake, Paused},
     ledger::{Booked, Closed, Ledger},
-    probes::{AttachSite, LoadPlan, Probes, Runs, measure_runs},
-    report::model::Frame,
-    stacks::StackId,
-    symbols::{self, Binder, Bound, symbolize},
+    probes::{AttachSite, LoadPlan, Probes, measure_runs},
+    symbols::{Binder, Bound},
     target::{
         allocators::{AllocatorObject, Allocators},
         process::Process,
@@ -35,6 +34,8 @@ const SHORT: Duration = Duration::from_millis(1);
 const LONG: Duration = Duration::from_millis(16);
 /// Longest that reading up to a mark may take without progress.
 const STALLED: Duration = Duration::from_secs(20);
+/// Time after which a mark that has not come is asked for again.
+const ASK_AGAIN: Duration = Duration::from_millis(500);
 /// Threads that are followed at the least; each costs some 150 bytes of kernel memory.
 const FEWEST_THREADS: u32 = 16_384;
 
@@ -122,6 +123,7 @@ impl Tracer {
         let found = self.allocators.find_new(&self.process)?;
         let n_found = found.len();
         self.attach_to(found)?;
+        self.binder.refresh(&self.process);
         Ok(n_found)
     }
 
@@ -137,7 +139,11 @@ impl Tracer {
                 .collect();
             let path = object.path.to_string_lossy();
             log::info!("{} probes in {path}", sites.len());
-            self.probes.attach(&path, &object.file, &sites)?;
+            if let Err(error) = self.probes.attach(&path, &object.file, &sites) {
+                // That a process ends meanwhile is no fault of the machine.
+                self.process.check_alive()?;
+                return Err(error.into());
+            }
             self.objects.push(object);
         }
         Ok(())
@@ -199,23 +205,20 @@ impl Tracer {
         self.n_marks += 1;
         let number = self.n_marks;
         let mut since = Instant::now();
-        while !self.probes.mark(number)? {
-            // No room for the mark: the target fills the ring as fast as it is read.
-            let (n_read, _) = self.read_until(None);
-            if n_read > 0 {
-                since = Instant::now();
-            } else if since.elapsed() > STALLED {
-                bail!("the ring buffer stays full; the tracer gets no processor time");
-            }
-            tokio::task::yield_now().await;
-        }
+        let mut asked: Option<Instant> = None;
         loop {
+            // The ring may have no room for the mark, and the kernel may leave a program out
+            // that is asked to run: what does not come is asked for again. A mark that comes
+            // twice ends one batch.
+            if asked.is_none_or(|at| at.elapsed() > ASK_AGAIN) && self.probes.mark(number)? {
+                asked = Some(Instant::now());
+            }
             match self.read_until(Some(number)) {
                 (_, Paused::Stopped) => break,
                 (0, _) if since.elapsed() > STALLED => {
                     bail!(
-                        "a mark did not come through the ring buffer; a thread of the target \
-                           stands in a probe"
+                        "the ring buffer cannot be read up to a mark; a thread of the target \
+                           stands in a probe, or this machine is very busy"
                     )
                 }
                 // A record before the mark is still being written.
@@ -241,7 +244,6 @@ impl Tracer {
                 log::warn!("{error}");
             }
         }
-        self.binder.refresh(&self.process);
         let n_known = self.objects.len();
         match self.attach_new() {
             Ok(_) => {
@@ -293,98 +295,5 @@ impl Tracer {
             self.tell_run_times();
         }
         while matches!(self.read_until(None), (_, Paused::Full)) {}
-    }
-
-    /// What the tracing cost the target inside the programs, for who wants to know.
-    fn tell_run_times(&self) {
-        match self.probes.runs() {
-            Ok(runs) => {
-                for Runs { program, count, nanoseconds } in runs {
-                    let each = nanoseconds.checked_div(count).unwrap_or(0);
-                    log::info!("{program} ran {count} times, {each} ns each");
-                }
-            }
-            Err(error) => log::warn!("{error}"),
-        }
-    }
-
-    /// Everything that was lost, by kind.
-    ///
-    /// # Errors
-    /// When the kernel does not say.
-    pub fn losses(&self) -> anyhow::Result<Losses> {
-        let mut kernel = [0; Count::N];
-        for (count, value) in self.probes.counts()? {
-            kernel[count as usize] = value;
-        }
-        let totals = self.batches.all().iter().map(|batch| &batch.totals);
-        let totals: Vec<_> = totals.chain([self.batches.before()]).collect();
-        Ok(Losses::new(&LossCounts {
-            kernel,
-            skipped: self.probes.skipped()?,
-            malformed: self.intake.malformed()
-                + totals.iter().map(|totals| totals.malformed).sum::<u64>(),
-            healed: totals.iter().map(|totals| totals.healed).sum(),
-            undecided: totals.iter().map(|totals| totals.undecided).sum(),
-        }))
-    }
-
-    /// The target.
-    pub fn process(&self) -> &Process {
-        &self.process
-    }
-
-    /// The batches so far.
-    pub fn batches(&self) -> &Batches {
-        &self.batches
-    }
-
-    /// The books.
-    pub fn ledger(&self) -> &Ledger {
-        &self.ledger
-    }
-
-    /// The objects that are probed.
-    pub fn objects(&self) -> &[AllocatorObject] {
-        &self.objects
-    }
-
-    /// That an allocator is probed.
-    ///
-    /// # Errors
-    /// When there is none, naming the objects that were searched.
-    pub fn has_allocator(&self) -> anyhow::Result<()> {
-        if self.objects.is_empty() { Err(self.allocators.not_found().into()) } else { Ok(()) }
-    }
-
-    /// The frames of each stack, with names, from the allocator's caller outwards.
-    pub fn named(&self, ids: &[StackId]) -> Vec<Vec<Frame>> {
-        let stacks: Vec<&[Bound]> = ids.iter().map(|id| self.bound_frames(*id)).collect();
-        let names = symbolize(&self.binder, stacks.iter().flat_map(|stack| stack.iter().copied()));
-        let named = |bound: &Bound| names.frames(*bound).iter().map(frame).collect::<Vec<_>>();
-        stacks.iter().map(|stack| stack.iter().flat_map(named).collect()).collect()
-    }
-
-    fn bound_frames(&self, id: StackId) -> &[Bound] {
-        let hash = self.ledger.stacks().hash(id);
-        hash.and_then(|hash| self.bound.get(&hash)).map_or(&[], |bound| bound)
-    }
-
-    /// Allocators that appeared while batches ran: their blocks were missed until then.
-    pub fn late_allocators(&self) -> &[String] {
-        &self.late
-    }
-}
-
-/// A frame as reports show it.
-fn frame(frame: &symbols::Frame) -> Frame {
-    Frame {
-        function: frame.function.clone(),
-        object: frame.object.clone(),
-        offset: frame.object.is_some().then_some(frame.offset),
-        address: format!("{:#x}", frame.address),
-        file: frame.file.clone(),
-        line: frame.line,
-        inlined: frame.inlined,
     }
 }

@@ -1,0 +1,120 @@
+//! What a tracer can be asked: what was lost, what stacks are called, whom it traces.
+
+use crate::{
+    batches::Batches,
+    growth::{LossCounts, Losses},
+    ledger::Ledger,
+    probes::Runs,
+    report::model::Frame,
+    stacks::StackId,
+    symbols::{self, Bound, symbolize},
+    target::{allocators::AllocatorObject, process::Process},
+};
+use tracer_common::count::Count;
+
+use super::Tracer;
+
+impl Tracer {
+    /// What the tracing cost the target inside the programs, for who wants to know.
+    pub(super) fn tell_run_times(&self) {
+        match self.probes.runs() {
+            Ok(runs) => {
+                for Runs { program, count, nanoseconds } in runs {
+                    let each = nanoseconds.checked_div(count).unwrap_or(0);
+                    log::info!("{program} ran {count} times, {each} ns each");
+                }
+            }
+            Err(error) => log::warn!("{error}"),
+        }
+    }
+
+    /// Everything that was lost, by kind.
+    ///
+    /// # Errors
+    /// When the kernel does not say.
+    pub fn losses(&self) -> anyhow::Result<Losses> {
+        let mut kernel = [0; Count::N];
+        for (count, value) in self.probes.counts()? {
+            kernel[count as usize] = value;
+        }
+        let totals = self.batches.all().iter().map(|batch| &batch.totals);
+        let totals: Vec<_> = totals.chain([self.batches.before()]).collect();
+        Ok(Losses::new(&LossCounts {
+            kernel,
+            skipped: self.probes.skipped()?,
+            malformed: self.intake.malformed()
+                + totals.iter().map(|totals| totals.malformed).sum::<u64>(),
+            healed: totals.iter().map(|totals| totals.healed).sum(),
+            undecided: totals.iter().map(|totals| totals.undecided).sum(),
+        }))
+    }
+
+    /// Calls of the allocator that returned no memory.
+    ///
+    /// # Errors
+    /// When the kernel does not say.
+    pub fn failed_calls(&self) -> anyhow::Result<u64> {
+        let counts = self.probes.counts()?;
+        let failed = counts.iter().find(|(count, _)| *count == Count::FailedCalls);
+        Ok(failed.map_or(0, |(_, value)| *value))
+    }
+
+    /// The target.
+    pub fn process(&self) -> &Process {
+        &self.process
+    }
+
+    /// The batches so far.
+    pub fn batches(&self) -> &Batches {
+        &self.batches
+    }
+
+    /// The books.
+    pub fn ledger(&self) -> &Ledger {
+        &self.ledger
+    }
+
+    /// The objects that are probed.
+    pub fn objects(&self) -> &[AllocatorObject] {
+        &self.objects
+    }
+
+    /// That an allocator is probed.
+    ///
+    /// # Errors
+    /// When there is none, naming the objects that were searched.
+    pub fn has_allocator(&self) -> anyhow::Result<()> {
+        if self.objects.is_empty() { Err(self.allocators.not_found().into()) } else { Ok(()) }
+    }
+
+    /// The frames of each stack, with names, from the allocator's caller outwards.
+    pub fn named(&self, ids: &[StackId]) -> Vec<Vec<Frame>> {
+        let stacks: Vec<&[Bound]> = ids.iter().map(|id| self.bound_frames(*id)).collect();
+        let names = symbolize(&self.binder, stacks.iter().flat_map(|stack| stack.iter().copied()));
+        let named = |bound: &Bound| names.frames(*bound).iter().map(frame).collect::<Vec<_>>();
+        stacks.iter().map(|stack| stack.iter().flat_map(named).collect()).collect()
+    }
+
+    fn bound_frames(&self, id: StackId) -> &[Bound] {
+        let hash = self.ledger.stacks().hash(id);
+        hash.and_then(|hash| self.bound.get(&hash)).map_or(&[], |bound| bound)
+    }
+
+    /// Allocators that appeared while batches ran: their blocks were missed until then.
+    pub fn late_allocators(&self) -> &[String] {
+        &self.late
+    }
+}
+
+/// A frame as reports show it.
+fn frame(frame: &symbols::Frame) -> Frame {
+    Frame {
+        function: frame.function.clone(),
+        object: frame.object.clone(),
+        offset: frame.object.is_some().then_some(frame.offset),
+        address: format!("{:#x}", frame.address),
+        file: frame.file.clone(),
+        line: frame.line,
+        inlined: frame.inlined,
+    }
+}
