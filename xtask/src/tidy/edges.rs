@@ -12,6 +12,7 @@ struct Module {
 const MODULES: &[Module] = &[
     // The words that everyone speaks.
     Module { name: "units", may_use: &[] },
+    Module { name: "chain", may_use: &[] },
     Module { name: "stacks", may_use: &[] },
     // The heart: no input, no output, no clock.
     Module { name: "ledger", may_use: &["stacks"] },
@@ -21,7 +22,7 @@ const MODULES: &[Module] = &[
     Module { name: "report", may_use: &["units"] },
     // The edge: each knows one part of the outer world.
     Module { name: "target", may_use: &["units"] },
-    Module { name: "probes", may_use: &["target"] },
+    Module { name: "probes", may_use: &["chain", "target"] },
     Module { name: "intake", may_use: &["probes", "stacks"] },
     Module { name: "symbols", may_use: &["stacks", "target"] },
     Module { name: "residency", may_use: &["units"] },
@@ -49,7 +50,7 @@ const EVERYTHING_BELOW_SESSION: &[&str] = &[
 
 /// Words in, exit codes out: the errors of the edge decide the code, and `doctor` asks it.
 const EVERYTHING_BELOW_CLI: &[&str] =
-    &["control", "growth", "probes", "report", "session", "target", "units"];
+    &["chain", "control", "growth", "probes", "report", "session", "target", "units"];
 
 /// Crates that only some modules may know.
 const CRATES: &[(&str, &[&str])] = &[
