@@ -34,7 +34,10 @@ pub fn attach(
     let folder = Folder::prepare(plan)?;
     let mut tracer = Tracer::load(process, plan.options)?;
     tracer.attach()?;
-    let ending = start::runtime()?.block_on(watch(plan, &mut tracer, rhythm, watcher, &folder))?;
+    let ending = start::runtime()?.block_on(async {
+        tracer.start().await?;
+        watch(plan, &mut tracer, rhythm, watcher, &folder).await
+    })?;
     tracer.detach();
     folder.finish(plan, &tracer, &ending, false)
 }
@@ -52,6 +55,7 @@ pub fn run(
     crate::probes::rights::check()?;
     let folder = Folder::prepare(plan)?;
     let (mut tracer, mut child) = start::start(program, start::Streams::Inherited, plan.options)?;
+    // Its first batch began with its first instruction: there is no start to take off.
     let ending = start::runtime()?.block_on(watch(plan, &mut tracer, rhythm, watcher, &folder))?;
     let ending = match ending {
         Ending::TargetEnded => match child.wait() {
@@ -89,7 +93,6 @@ async fn watch(
             None
         }
     };
-    tracer.start().await?;
     let began = Instant::now();
     let stop = rhythm.duration.map(|duration| began + duration);
     let mut due = rhythm.interval.map(|interval| began + interval);
