@@ -28,6 +28,8 @@ crate::tests![
     [Bpf, C] a_program_may_sit_at_an_unusual_address,
     [Bpf, C, Lld] another_linker_is_no_hindrance,
     [Bpf, C] a_static_program_with_symbols_is_exact,
+    [Bpf, C] a_program_that_filters_its_system_calls_is_not_harmed,
+    [Bpf, C] a_program_that_dies_of_an_unknown_system_call_is_not_harmed,
     [Bpf, Python] python_under_load_stays_healthy,
     [Bpf, Node] node_under_load_stays_healthy,
     [Bpf, Redis] redis_under_load_stays_healthy,
@@ -36,6 +38,17 @@ crate::tests![
 fn mappings_with_odd_names_are_no_hindrance() {
     let workload = Workload::start(&Program::new(Build::c("odd_mappings.c").build()));
     measure_running(&workload).expect_exact();
+}
+
+/// Where the kernel would harm it, the tool must refuse, which shows as another exit code here:
+/// kernels that do are not tested on.
+fn a_program_that_filters_its_system_calls_is_not_harmed() {
+    measure_running(&Workload::start(&Program::new(Build::c("filtered.c").build()))).expect_exact();
+}
+
+fn a_program_that_dies_of_an_unknown_system_call_is_not_harmed() {
+    let program = Program::new(Build::c("filtered.c").build()).arg("kill");
+    measure_running(&Workload::start(&program)).expect_exact();
 }
 
 fn a_path_may_hold_spaces() {

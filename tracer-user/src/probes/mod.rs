@@ -5,6 +5,7 @@
 //! the kernel when this process ends in any way.
 
 mod attach;
+pub mod hazard;
 mod load;
 mod namespace;
 mod object;
@@ -61,6 +62,15 @@ pub enum ProbeError {
         pid: u32,
         /// The kernel's answer.
         error: String,
+    },
+    /// The target filters its system calls, and this kernel would kill it at a return probe.
+    #[error(
+        "process {pid} filters its system calls (seccomp), and this kernel would end it at the \
+         first return probe; a kernel with the fix (6.14, or a later stable release) traces it"
+    )]
+    Filtered {
+        /// The target.
+        pid: u32,
     },
     /// A file of the system could not be read.
     #[error("cannot read {path}: {error}")]

@@ -18,7 +18,7 @@ use crate::{
     batches::{Batch, Batches, Facts},
     intake::{Intake, Paused},
     ledger::{Booked, Closed, Ledger},
-    probes::{AttachSite, LoadPlan, Probes, measure_runs},
+    probes::{AttachSite, LoadPlan, ProbeError, Probes, hazard, measure_runs},
     symbols::{Binder, Bound},
     target::{
         allocators::{AllocatorObject, Allocators},
@@ -78,7 +78,11 @@ impl Tracer {
     /// # Errors
     /// When the kernel refuses.
     pub fn load(process: Process, options: TraceOptions) -> anyhow::Result<Self> {
-        let n_threads = process.status()?.n_threads;
+        let status = process.status()?;
+        let n_threads = status.n_threads;
+        if status.seccomp != 0 && !hazard::filtered_processes_survive()? {
+            return Err(ProbeError::Filtered { pid: process.pid }.into());
+        }
         let plan = LoadPlan {
             pid: process.pid,
             ring_bytes: options.ring_bytes,
