@@ -33,10 +33,16 @@ pub(super) enum Streams {
     Conversation,
 }
 
-/// A program that was started here.
+/// Longest that a program is given to end by itself.
+const FAREWELL: Duration = Duration::from_secs(5);
+
+/// A program that was started here. Dropping it ends the program, with the process group
+/// that it leads.
 pub(super) struct Child {
     child: process::Child,
     ended: Option<ExitStatus>,
+    /// Does it lead a process group of its own?
+    leads_group: bool,
 }
 
 /// Starts a program under trace. Its first own instruction runs when this is done.
@@ -72,11 +78,9 @@ pub(super) fn start(
         Tracer::attach_new(tracer).map(drop)
     })?;
     let tracer = tracer.context("the program was never seen to stop")?;
-    let mut child = Child { child: running.child, ended: None };
-    if let Err(error) = tracer.has_allocator() {
-        child.end(Duration::ZERO);
-        return Err(error);
-    }
+    let leads_group = streams != Streams::Inherited;
+    let child = Child { child: running.child, ended: None, leads_group };
+    tracer.has_allocator()?;
     Ok((tracer, child))
 }
 
@@ -119,32 +123,31 @@ impl Child {
         self.ended
     }
 
-    /// Asks it to end, and ends it when it has not done so in time. Its whole process group is
-    /// meant, so that a wrapper does not leave the program behind.
-    pub(super) fn end(&mut self, patience: Duration) {
+    /// Lets the program go on by itself.
+    pub(super) fn release(self) {
+        std::mem::forget(self);
+    }
+
+    fn signal(&self, signal: Signal) {
+        let Ok(pid) = i32::try_from(self.child.id()) else { return };
+        // A group has the number of the process that leads it. That it is gone is no error.
+        let _ = kill(Pid::from_raw(if self.leads_group { -pid } else { pid }), signal);
+    }
+}
+
+impl Drop for Child {
+    /// Asks the program to end, and ends it when it has not done so in time. Its group is meant as
+    /// well, so that a wrapper does not leave the program behind.
+    fn drop(&mut self) {
         if self.ended.is_some() {
             return;
         }
         self.signal(Signal::SIGTERM);
-        let deadline = Instant::now() + patience;
-        loop {
-            match self.child.try_wait() {
-                Ok(Some(status)) => {
-                    self.ended = Some(status);
-                    break;
-                }
-                Ok(None) if Instant::now() < deadline => thread::sleep(Duration::from_millis(10)),
-                Ok(None) | Err(_) => break,
-            }
+        let deadline = Instant::now() + FAREWELL;
+        while matches!(self.child.try_wait(), Ok(None)) && Instant::now() < deadline {
+            thread::sleep(Duration::from_millis(10));
         }
         self.signal(Signal::SIGKILL);
         self.wait();
-    }
-
-    fn signal(&self, signal: Signal) {
-        if let Ok(pid) = i32::try_from(self.child.id()) {
-            // The group has the program's own number; that it is gone is no error.
-            let _ = kill(Pid::from_raw(-pid), signal);
-        }
     }
 }

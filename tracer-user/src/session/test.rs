@@ -15,9 +15,6 @@ use super::{
 };
 use crate::{target::process::Process, units};
 
-/// Longest that a service is given to end by itself.
-const FAREWELL: Duration = Duration::from_secs(5);
-
 /// Runs a test to its verdict.
 ///
 /// # Errors
@@ -72,35 +69,21 @@ fn measure(
     ready: Option<&Ready>,
     drive: impl FnOnce(u32) -> anyhow::Result<Drive>,
 ) -> anyhow::Result<Finished> {
+    let mut child = child;
+    // Outlives the child: its output is read by tasks of this runtime.
     let runtime = start::runtime()?;
-    let (ending, mut child) = runtime.block_on(async {
-        let mut child = child;
-        let ending = batches(plan, &mut tracer, folder, &mut child, ready, drive).await;
-        (ending, child)
-    });
-    let ending = match ending {
-        Ok(ending) => ending,
-        Err(error) => {
-            if let Some(child) = child.as_mut() {
-                child.end(FAREWELL);
-            }
-            return Err(error);
-        }
-    };
+    let ending =
+        runtime.block_on(batches(plan, &mut tracer, folder, child.as_mut(), ready, drive))?;
     tracer.detach();
-    let finished = folder.finish(&plan.plan, &tracer, &ending, true);
     // Names are looked up while the target is there to be asked.
-    if let Some(child) = child.as_mut() {
-        child.end(FAREWELL);
-    }
-    finished
+    folder.finish(&plan.plan, &tracer, &ending, true)
 }
 
 async fn batches(
     plan: &TestPlan,
     tracer: &mut Tracer,
     folder: &Folder,
-    child: &mut Option<Child>,
+    mut child: Option<&mut Child>,
     ready: Option<&Ready>,
     drive: impl FnOnce(u32) -> anyhow::Result<Drive>,
 ) -> anyhow::Result<Ending> {
@@ -112,7 +95,7 @@ async fn batches(
     let mut drive = drive(tracer.process().pid)?;
 
     progress.stage("starting");
-    let mut output = match child.as_mut().and_then(Child::take_output) {
+    let mut output = match child.as_mut().and_then(|child| child.take_output()) {
         Some(streams) => Some(Output::collect(streams, folder.create("service.log")?)?),
         None => None,
     };
@@ -129,7 +112,7 @@ async fn batches(
             Some(_) => " before it was ready",
             None => " before it printed a line that starts with READY",
         };
-        return Ok(ending.explained(child.as_mut(), too_early));
+        return Ok(ending.explained(child, too_early));
     }
     tracer.start().await?;
 
@@ -138,7 +121,7 @@ async fn batches(
         let what = format!("batch {index}");
         let batch = step(drive.batch(index), what, plan.timeout, &mut interrupts, &exit);
         if let Some(ending) = tracer.pump(batch).await {
-            return Ok(ending.explained(child.as_mut(), ""));
+            return Ok(ending.explained(child, ""));
         }
         tracer.end_batch(format!("batch {index}"), BTreeMap::new()).await?;
         progress.batch_done();

@@ -56,14 +56,19 @@ pub fn run(
     let folder = Folder::prepare(plan)?;
     let (mut tracer, mut child) = start::start(program, start::Streams::Inherited, plan.options)?;
     // Its first batch began with its first instruction: there is no start to take off.
-    let ending = start::runtime()?.block_on(watch(plan, &mut tracer, rhythm, watcher, &folder))?;
-    let ending = match ending {
-        Ending::TargetEnded => match child.wait() {
+    let runtime = start::runtime()?;
+    let outcome = runtime.block_on(watch(plan, &mut tracer, rhythm, watcher, &folder));
+    let ending = match outcome {
+        Ok(Ending::TargetEnded) => match child.wait() {
             Some(status) if status.success() => Ending::Complete,
-            _ => ending.explained(Some(&mut child), ""),
+            _ => Ending::TargetEnded.explained(Some(&mut child), ""),
         },
-        // Ctrl-C reaches the program as well, as the terminal sends it to both.
-        other => other,
+        other => {
+            // It is the user's program: it goes on, as after an attach. Ctrl-C reaches it by
+            // itself, as the terminal sends it to both.
+            child.release();
+            other?
+        }
     };
     tracer.detach();
     folder.finish(plan, &tracer, &ending, false)
