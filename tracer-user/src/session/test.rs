@@ -25,7 +25,7 @@ const FAREWELL: Duration = Duration::from_secs(5);
 /// its own, with what was measured so far.
 pub fn test(plan: &TestPlan) -> anyhow::Result<Finished> {
     crate::probes::rights::check()?;
-    let options = plan.plan.options;
+    let options = &plan.plan.options;
     match &plan.subject {
         Subject::Process { pid, batch } => {
             let process = Process::open(*pid)?;
@@ -56,7 +56,7 @@ pub fn test(plan: &TestPlan) -> anyhow::Result<Finished> {
 fn begin(
     plan: &TestPlan,
     words: &[std::ffi::OsString],
-    options: TraceOptions,
+    options: &TraceOptions,
     streams: start::Streams,
 ) -> anyhow::Result<(Tracer, Child, Folder)> {
     let folder = Folder::prepare(&plan.plan)?;

@@ -32,7 +32,7 @@ pub fn attach(
         log::warn!("{thread} is a thread of process {}; the whole process is traced", process.pid);
     }
     let folder = Folder::prepare(plan)?;
-    let mut tracer = Tracer::load(process, plan.options)?;
+    let mut tracer = Tracer::load(process, &plan.options)?;
     tracer.attach()?;
     let ending = start::runtime()?.block_on(watch(plan, &mut tracer, rhythm, watcher, &folder))?;
     tracer.detach();
@@ -51,7 +51,7 @@ pub fn run(
 ) -> anyhow::Result<Finished> {
     crate::probes::rights::check()?;
     let folder = Folder::prepare(plan)?;
-    let (mut tracer, mut child) = start::start(program, start::Streams::Inherited, plan.options)?;
+    let (mut tracer, mut child) = start::start(program, start::Streams::Inherited, &plan.options)?;
     let ending = start::runtime()?.block_on(watch(plan, &mut tracer, rhythm, watcher, &folder))?;
     let ending = match ending {
         Ending::TargetEnded => match child.wait() {
