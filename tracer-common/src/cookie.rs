@@ -73,8 +73,8 @@ pub struct Cookie {
     pub ptr_arg: u8,
     /// Number of the allocator, given by the user side and repeated in each record.
     pub family: u16,
-    /// May the call end by an exception? Then its end is seen at its return instructions,
-    /// and it is no loss when that does not come.
+    /// May the call end by an exception, or on another stack? Then its end is seen at its return
+    /// instructions, and it is no loss when that does not come.
     pub throws: bool,
     /// Is the size an `int`, so that the upper half of its register means nothing?
     pub size_is_int: bool,

@@ -68,7 +68,10 @@ pub fn enter(ctx: &ProbeContext) -> Result<(), Count> {
     slot.call.gave_up = old;
     slot.call.sp = sp;
     if frees {
-        return release(slot, Kind::Free, &cookie, tid, ptr);
+        // Of a block that is not known: the call may know it by another address, which it
+        // releases within.
+        slot.last_released = ptr;
+        return emit::addr(head(Kind::Free, FLAG_REPEAT, &cookie, tid), ptr);
     }
     if old != 0 {
         release(slot, Kind::GiveUp, &cookie, tid, old)?;

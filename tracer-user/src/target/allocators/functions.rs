@@ -22,7 +22,8 @@ pub struct Description {
     pub count_arg: u8,
     /// Which argument is the block, or where the block's address goes.
     pub ptr_arg: u8,
-    /// May it throw an exception?
+    /// May it throw an exception, or switch to another stack? Its return address must then stay
+    /// what it is.
     pub throws: bool,
     /// Is the size an `int`?
     pub size_is_int: bool,
@@ -186,6 +187,11 @@ pub(super) fn is_malloc(name: &str) -> bool {
 /// Does its name say which allocator it belongs to?
 pub(super) fn is_prefixed(name: &str) -> bool {
     bare(name) != name
+}
+
+/// Of several names of one place, the one with the lowest rank is what people know it by.
+pub(super) fn rank(name: &str) -> usize {
+    C.iter().position(|description| description.name == name).unwrap_or(C.len())
 }
 
 fn bare(name: &str) -> &str {

@@ -262,6 +262,23 @@ enum SearchError {
     Elf(#[from] ElfError),
 }
 
+/// Functions that continue on another stack. An allocator beside one of them may be left in the
+/// middle of a call.
+const STACK_SWITCHES: &[&str] = &[
+    "swapcontext",
+    "setcontext",
+    "jump_fcontext",
+    "ontop_fcontext",
+    "bthread_jump_fcontext",
+    "co_switch",
+];
+
+/// The C library itself has them for others; what it defines does not use them.
+fn is_c_library(elf: &Elf) -> Result<bool, ElfError> {
+    Ok(!elf.is_program
+        && !elf.functions(Table::Dynamic, |name| name == "__libc_start_main")?.is_empty())
+}
+
 /// A symbol, and what a function of its name does.
 type Described = (ElfFunction, Description);
 
@@ -292,11 +309,20 @@ fn known_symbols(elf: &Elf, is_program: bool) -> Result<Vec<Described>, ElfError
     // The usual `operator new` calls `malloc`, which is enough. One that stands beside the
     // `malloc` of its object may hand out memory by itself.
     let has_malloc = symbols.iter().any(|symbol| functions::is_malloc(&symbol.name));
-    let described = symbols
+    let mut described: Vec<Described> = symbols
         .into_iter()
         .filter(|symbol| has_malloc || !functions::is_operator(&symbol.name))
-        .filter_map(|symbol| Description::of(&symbol.name).map(|what| (symbol, what)));
-    Ok(described.collect())
+        .filter_map(|symbol| Description::of(&symbol.name).map(|what| (symbol, what)))
+        .collect();
+    described.sort_by_key(|(symbol, _)| functions::rank(&symbol.name));
+    // The kernel forgets a replaced return address when a call on a higher stack follows, and
+    // ends the target when it returns there after all (SIGILL).
+    if has_malloc && elf.names_any(STACK_SWITCHES)? && !is_c_library(elf)? {
+        for (_, what) in described.iter_mut().filter(|(_, what)| what.shape.returns_memory()) {
+            what.throws = true;
+        }
+    }
+    Ok(described)
 }
 
 /// The symbols of an object that the user describes. Whoever names a function means it,
