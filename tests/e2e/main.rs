@@ -3,6 +3,7 @@
 //! `cargo test -p outlive-tests --test e2e [NAME]`, as root. A test whose needs are missing shows as
 //! ignored with the reason; with `OUTLIVE_TESTS_REQUIRE_ALL=1` it fails.
 
+mod allocators;
 mod attach;
 mod drive;
 mod errors;
@@ -48,6 +49,7 @@ fn main() -> ExitCode {
     args.test_threads.get_or_insert(2);
     let groups = [
         pairing::TESTS,
+        allocators::TESTS,
         threads::TESTS,
         languages::TESTS,
         drive::TESTS,

@@ -129,6 +129,55 @@ impl Build {
     }
 }
 
+/// The path of a library that the linker would take for `-l:name`.
+pub fn library_path(name: &str) -> String {
+    let output = Command::new("cc").arg(format!("-print-file-name={name}")).output();
+    let output = output.unwrap_or_else(|err| panic!("cannot run cc: {err}"));
+    String::from_utf8_lossy(&output.stdout).trim().to_owned()
+}
+
+/// jemalloc's static library with `_rjem_` before each name that it offers, as Rust programs
+/// have it.
+pub fn prefixed_jemalloc() -> PathBuf {
+    const NAMES: &[&str] = &[
+        "malloc",
+        "free",
+        "calloc",
+        "realloc",
+        "posix_memalign",
+        "aligned_alloc",
+        "memalign",
+        "valloc",
+        "malloc_usable_size",
+        "mallocx",
+        "rallocx",
+        "xallocx",
+        "sallocx",
+        "dallocx",
+        "sdallocx",
+        "nallocx",
+        "mallctl",
+        "mallctlnametomib",
+        "mallctlbymib",
+        "malloc_stats_print",
+        "malloc_conf",
+        "malloc_message",
+    ];
+    let folder = target_folder().join("workloads");
+    fs::create_dir_all(&folder).unwrap_or_else(|err| panic!("{}: {err}", folder.display()));
+    let result = folder.join("librjem.a");
+    let draft = folder.join(format!("librjem-{}.a", std::process::id()));
+    let renames = NAMES.iter().map(|name| format!("--redefine-sym={name}=_rjem_{name}"));
+    let status = Command::new("objcopy")
+        .args(renames)
+        .arg(library_path("libjemalloc.a"))
+        .arg(&draft)
+        .status();
+    assert!(status.is_ok_and(|status| status.success()), "objcopy cannot rename symbols");
+    fs::rename(&draft, &result).unwrap_or_else(|err| panic!("{}: {err}", result.display()));
+    result
+}
+
 /// Path of the interpreter that `python3` means; a version manager puts a script in its place.
 pub fn python() -> PathBuf {
     asked("python3", "import sys;print(sys.executable)").into()

@@ -18,6 +18,16 @@ pub enum Need {
     Rust,
     /// `musl-gcc`, of the package musl-tools.
     Musl,
+    /// jemalloc, with its static library (libjemalloc-dev).
+    Jemalloc,
+    /// tcmalloc (libtcmalloc-minimal4).
+    Tcmalloc,
+    /// mimalloc (libmimalloc-dev).
+    Mimalloc,
+    /// SQLite's library (libsqlite3-dev).
+    Sqlite,
+    /// OpenSSL's library (libssl-dev).
+    Openssl,
     /// The lld linker, for programs that another linker laid out.
     Lld,
     /// A compiler that makes 32-bit programs, and a kernel that runs them.
@@ -56,6 +66,11 @@ impl Need {
             Self::Cpp => runs("c++", &["--version"], "install g++"),
             Self::Rust => runs("rustc", &["--version"], "install Rust"),
             Self::Musl => runs("musl-gcc", &["--version"], "install musl-tools"),
+            Self::Jemalloc => links(&["-l:libjemalloc.a", "-ljemalloc"], "libjemalloc-dev"),
+            Self::Tcmalloc => links(&["-l:libtcmalloc_minimal.so.4"], "libtcmalloc-minimal4"),
+            Self::Mimalloc => links(&["-lmimalloc"], "libmimalloc-dev"),
+            Self::Sqlite => links(&["-lsqlite3"], "libsqlite3-dev"),
+            Self::Openssl => links(&["-lcrypto"], "libssl-dev"),
             Self::Lld => runs("ld.lld", &["--version"], "install lld"),
             Self::Bits32 => crate::build::Build::c("bare32.c")
                 .only_flags(BITS32)
@@ -90,6 +105,12 @@ fn runs(program: &str, args: &[&str], advice: &str) -> Result<(), String> {
         Ok(status) => Err(format!("{program} {}: {status}; {advice}", args.join(" "))),
         Err(err) => Err(format!("{program}: {err}; {advice}")),
     }
+}
+
+/// Does the linker find these libraries?
+fn links(libraries: &[&str], package: &str) -> Result<(), String> {
+    let flags = ["-shared", "-o", "/dev/null"];
+    runs("cc", &[&flags, libraries].concat(), &format!("install {package}"))
 }
 
 fn root_and_types() -> Result<(), String> {

@@ -16,6 +16,17 @@ pub enum Shape {
     ResizeArray = 5,
     /// Gives the block of the pointer argument back.
     Free = 6,
+    /// The same, by a function of which it is not known that it hands the same pointer on:
+    /// what is released within the call belongs to it.
+    FreeCall = 7,
+    /// Resizes the block of the pointer argument where it is, and returns its real size,
+    /// which is at least `size` if it succeeded.
+    ResizeInPlace = 8,
+    /// Stores a block of `size` times `count` bytes through the pointer argument and returns
+    /// zero.
+    AllocOutArray = 9,
+    /// Makes an exception: a call in flight that may throw ends here.
+    Throw = 10,
 }
 
 impl Shape {
@@ -29,13 +40,22 @@ impl Shape {
             4 => Some(Self::Resize),
             5 => Some(Self::ResizeArray),
             6 => Some(Self::Free),
+            7 => Some(Self::FreeCall),
+            8 => Some(Self::ResizeInPlace),
+            9 => Some(Self::AllocOutArray),
+            10 => Some(Self::Throw),
             _ => None,
         }
     }
 
-    /// Does the call's end have to be seen?
+    /// Can the call make a block?
     pub const fn returns_memory(self) -> bool {
-        !matches!(self, Self::Free)
+        !matches!(self, Self::Free | Self::FreeCall | Self::Throw)
+    }
+
+    /// Does the call's end have to be seen?
+    pub const fn has_end(self) -> bool {
+        !matches!(self, Self::Free | Self::Throw)
     }
 }
 
@@ -53,6 +73,11 @@ pub struct Cookie {
     pub ptr_arg: u8,
     /// Number of the allocator, given by the user side and repeated in each record.
     pub family: u16,
+    /// May the call end by an exception, or on another stack? Then its end is seen at its return
+    /// instructions, and it is no loss when that does not come.
+    pub throws: bool,
+    /// Is the size an `int`, so that the upper half of its register means nothing?
+    pub size_is_int: bool,
 }
 
 impl Cookie {
@@ -63,6 +88,8 @@ impl Cookie {
             | (self.count_arg as u64) << 16
             | (self.ptr_arg as u64) << 24
             | (self.family as u64) << 32
+            | (self.throws as u64) << 48
+            | (self.size_is_int as u64) << 49
     }
 
     /// The inverse of [`Cookie::pack`]; `None` when the shape is not one.
@@ -75,6 +102,8 @@ impl Cookie {
                 count_arg: (bits >> 16) as u8,
                 ptr_arg: (bits >> 24) as u8,
                 family: (bits >> 32) as u16,
+                throws: bits >> 48 & 1 == 1,
+                size_is_int: bits >> 49 & 1 == 1,
             }),
             None => None,
         }
@@ -89,18 +118,19 @@ mod tests {
     proptest! {
         #[test]
         fn what_is_packed_is_unpacked(
-            shape in 1u8..=6, size_arg in 0u8..6, count_arg in 0u8..6, ptr_arg in 0u8..6,
-            family in any::<u16>(),
+            shape in 1u8..=10, size_arg in 0u8..6, count_arg in 0u8..6, ptr_arg in 0u8..6,
+            family in any::<u16>(), throws in any::<bool>(), size_is_int in any::<bool>(),
         ) {
-            let shape = Shape::from_u8(shape).expect("1 to 6 are shapes");
-            let cookie = Cookie { shape, size_arg, count_arg, ptr_arg, family };
+            let shape = Shape::from_u8(shape).expect("1 to 10 are shapes");
+            let cookie =
+                Cookie { shape, size_arg, count_arg, ptr_arg, family, throws, size_is_int };
             prop_assert_eq!(Cookie::unpack(cookie.pack()), Some(cookie));
         }
 
         #[test]
         fn any_bits_are_a_cookie_or_none(bits in any::<u64>()) {
             if let Some(cookie) = Cookie::unpack(bits) {
-                prop_assert_eq!(cookie.pack(), bits & 0xffff_ffff_ffff);
+                prop_assert_eq!(cookie.pack(), bits & 0x3_ffff_ffff_ffff);
             }
         }
     }

@@ -54,7 +54,8 @@ impl Kind {
 pub const FLAG_RESIZED: u8 = 1;
 /// Set on [`Kind::Free`] and [`Kind::GiveUp`]: this thread's previous release was of the
 /// same address and it allocated nothing since. One deallocator that calls another
-/// (`free_sized` calling `free`) looks like this.
+/// (`free_sized` calling `free`) looks like this. Set as well on what a described function gives
+/// back, and within it: the same block may have two addresses there.
 pub const FLAG_REPEAT: u8 = 2;
 
 /// First eight bytes of every record.

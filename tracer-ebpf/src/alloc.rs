@@ -18,12 +18,12 @@ use tracer_common::{
 
 use crate::{
     arch,
-    call::{Slot, is_nested, slot},
+    call::{Slot, is_ending, is_nested, slot},
     config, count, emit, stack,
     target::target_tid,
 };
 
-/// A call that returns memory begins.
+/// A call whose end has to be seen begins.
 ///
 /// # Errors
 /// The loss that keeps the call from being booked.
@@ -34,33 +34,52 @@ pub fn enter(ctx: &ProbeContext) -> Result<(), Count> {
     let regs = regs(ctx);
     let slot = slot(tid)?;
     let sp = arch::stack_pointer(regs);
-    if is_nested(slot, sp) {
+    let args = arch::Args::read(regs);
+    let ptr = args.get(cookie.ptr_arg);
+    if matches!(cookie.shape, Shape::FreeCall) && ptr == 0 {
         return Ok(());
     }
+    if is_nested(slot, tid, sp) {
+        if !slot.call.is_free() {
+            return Ok(());
+        }
+        if matches!(cookie.shape, Shape::FreeCall) {
+            return emit::addr(head(Kind::Free, FLAG_REPEAT, &cookie, tid), ptr);
+        }
+        // What is allocated while something is freed is booked like anything else.
+    }
     // Before the shapes part ways, so that the verifier goes through the walk once.
-    slot.stack = stack::capture(slot, tid, sp, arch::frame_pointer(regs));
-    let args = arch::Args::read(regs);
+    let frees = matches!(cookie.shape, Shape::FreeCall);
+    slot.call.stack =
+        if frees { 0 } else { stack::capture(slot, tid, sp, arch::frame_pointer(regs)) };
     let size = args.get(cookie.size_arg);
-    let ptr = args.get(cookie.ptr_arg);
+    let size = if cookie.size_is_int { size & 0xffff_ffff } else { size };
     let (size, old) = match cookie.shape {
         Shape::Alloc | Shape::AllocOut => (size, 0),
-        Shape::AllocArray => (times(size, args.get(cookie.count_arg)), 0),
-        Shape::Resize => (size, ptr),
+        Shape::AllocArray | Shape::AllocOutArray => (times(size, args.get(cookie.count_arg)), 0),
+        Shape::Resize | Shape::ResizeInPlace => (size, ptr),
         Shape::ResizeArray => (times(size, args.get(cookie.count_arg)), ptr),
-        Shape::Free => return Ok(()),
+        Shape::FreeCall => (0, 0),
+        Shape::Free | Shape::Throw => return Ok(()),
     };
-    slot.size = size;
-    slot.out = ptr;
-    slot.cookie = cookie.pack();
-    slot.gave_up = old;
-    slot.sp = sp;
+    slot.call.size = size;
+    slot.call.out = ptr;
+    slot.call.cookie = cookie.pack();
+    slot.call.gave_up = old;
+    slot.call.sp = sp;
+    if frees {
+        // Of a block that is not known: the call may know it by another address, which it
+        // releases within.
+        slot.last_released = ptr;
+        return emit::addr(head(Kind::Free, FLAG_REPEAT, &cookie, tid), ptr);
+    }
     if old != 0 {
         release(slot, Kind::GiveUp, &cookie, tid, old)?;
     }
     Ok(())
 }
 
-/// A call that returns memory ends.
+/// A call has returned to its caller.
 ///
 /// # Errors
 /// The loss that keeps the call from being booked.
@@ -68,28 +87,50 @@ pub fn enter(ctx: &ProbeContext) -> Result<(), Count> {
 pub fn leave(ctx: &RetProbeContext) -> Result<(), Count> {
     let Some(tid) = target_tid() else { return Ok(()) };
     let regs = regs(ctx);
+    end(tid, arch::stack_pointer_before(arch::stack_pointer(regs)), arch::returned(regs))
+}
+
+/// A call is at its return instruction: the result is in place, and the stack pointer is what
+/// it was at the entry.
+///
+/// # Errors
+/// The loss that keeps the call from being booked.
+#[inline(always)]
+pub fn leave_here(ctx: &ProbeContext) -> Result<(), Count> {
+    let Some(tid) = target_tid() else { return Ok(()) };
+    let regs = regs(ctx);
+    end(tid, arch::stack_pointer(regs), arch::returned(regs))
+}
+
+/// The call that was entered with `sp` ends.
+#[inline(always)]
+fn end(tid: u32, sp: u64, returned: u64) -> Result<(), Count> {
     let slot = slot(tid)?;
-    if slot.sp == 0 || arch::stack_pointer(regs) != arch::stack_pointer_after(slot.sp) {
+    if !is_ending(slot, tid, sp) {
         return Ok(());
     }
-    slot.sp = 0;
-    let Some(cookie) = Cookie::unpack(slot.cookie) else { return Ok(()) };
-    let returned = arch::returned(regs);
+    slot.call.sp = 0;
+    let call = &slot.call;
+    let Some(cookie) = Cookie::unpack(call.cookie) else { return Ok(()) };
     let addr = match cookie.shape {
+        Shape::FreeCall => return Ok(()),
         // An `int`: the upper half of the register means nothing.
-        Shape::AllocOut if returned as u32 == 0 => {
+        Shape::AllocOut | Shape::AllocOutArray if returned as u32 == 0 => {
             // SAFETY: the helper checks the address; an unreadable one is an error.
-            unsafe { bpf_probe_read_user(slot.out as *const u64) }.map_err(|_| Count::ReadFailed)?
+            unsafe { bpf_probe_read_user(call.out as *const u64) }.map_err(|_| Count::ReadFailed)?
         }
-        Shape::AllocOut => 0,
+        Shape::AllocOut | Shape::AllocOutArray => 0,
+        Shape::ResizeInPlace if returned >= call.size => call.out,
+        Shape::ResizeInPlace => 0,
         _ => returned,
     };
-    let gave_up = slot.gave_up != 0;
-    if addr != 0 && slot.size >= config::min_size() {
-        slot.last_released = 0;
+    let gave_up = call.gave_up != 0;
+    if addr != 0 && call.size >= config::min_size() {
         let flags = if gave_up { FLAG_RESIZED } else { 0 };
         let head = head(Kind::Alloc, flags, &cookie, tid);
-        return emit::alloc(AllocRecord { head, addr, size: slot.size, stack: slot.stack });
+        let record = AllocRecord { head, addr, size: call.size, stack: call.stack };
+        slot.last_released = 0;
+        return emit::alloc(record);
     }
     if !gave_up {
         if addr == 0 {
@@ -99,15 +140,16 @@ pub fn leave(ctx: &RetProbeContext) -> Result<(), Count> {
     }
     // Either the new block is too small to be booked, or this is the C library's `realloc` to a
     // size of zero, which frees and answers null as it does on failure.
-    if addr != 0 || slot.size == 0 {
-        return emit::addr(head(Kind::Release, 0, &cookie, tid), slot.gave_up);
+    if addr != 0 || call.size == 0 {
+        return emit::addr(head(Kind::Release, 0, &cookie, tid), call.gave_up);
     }
     count::bump(Count::FailedCalls);
+    let taken_back = call.gave_up;
     slot.last_released = 0;
-    emit::addr(head(Kind::TakeBack, 0, &cookie, tid), slot.gave_up)
+    emit::addr(head(Kind::TakeBack, 0, &cookie, tid), taken_back)
 }
 
-/// A block is given back.
+/// A block is given back, or an exception is made.
 ///
 /// # Errors
 /// The loss that keeps the call from being booked.
@@ -116,12 +158,23 @@ pub fn free(ctx: &ProbeContext) -> Result<(), Count> {
     let Some(tid) = target_tid() else { return foreign() };
     let Some(cookie) = cookie(ctx) else { return Ok(()) };
     let regs = regs(ctx);
+    let sp = arch::stack_pointer(regs);
+    if matches!(cookie.shape, Shape::Throw) {
+        let slot = slot(tid)?;
+        if slot.call.sp != 0 && slot.call.throws() {
+            slot.call.sp = 0;
+        }
+        return Ok(());
+    }
     let ptr = arch::Args::read(regs).get(cookie.ptr_arg);
     if ptr == 0 {
         return Ok(());
     }
     let slot = slot(tid)?;
-    if is_nested(slot, arch::stack_pointer(regs)) {
+    if is_nested(slot, tid, sp) {
+        if slot.call.is_free() {
+            return emit::addr(head(Kind::Free, FLAG_REPEAT, &cookie, tid), ptr);
+        }
         return Ok(());
     }
     release(slot, Kind::Free, &cookie, tid, ptr)

@@ -2,33 +2,61 @@
 //!
 //! The outermost call wins: `calloc` that calls `malloc`, or a preloaded `malloc` that calls
 //! libc's, is one allocation. What tells nesting from a call that never returned (longjmp,
-//! an exception) is the stack pointer: a nested call lies deeper.
+//! an exception) is the stack pointer: a nested call lies a little deeper. A call far away is
+//! on another stack: the thread switched in the middle, and may come back.
 
 use aya_ebpf::helpers::bpf_probe_read_user;
-use tracer_common::count::Count;
+use tracer_common::{
+    cookie::{Cookie, Shape},
+    count::Count,
+};
 
 use crate::{
     arch::USUAL_TRAMPOLINE,
     count,
-    maps::{SLOTS, TRAMPOLINE},
+    maps::{PARKED, SLOTS, TRAMPOLINE},
 };
+
+/// A call in flight.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct Call {
+    /// Stack pointer at its entry; zero when there is none.
+    pub sp: u64,
+    /// Requested bytes.
+    pub size: u64,
+    /// The pointer argument: a block, or where the call stores its result.
+    pub out: u64,
+    /// Hash of the caller's stack.
+    pub stack: u64,
+    /// The attach cookie.
+    pub cookie: u64,
+    /// Non-zero when the call gave up a block.
+    pub gave_up: u64,
+}
+
+impl Call {
+    /// May it end by an exception?
+    #[inline(always)]
+    pub fn throws(&self) -> bool {
+        Cookie::unpack(self.cookie).is_some_and(|cookie| cookie.throws)
+    }
+
+    /// Does it give a block back, and nothing else?
+    #[inline(always)]
+    pub fn is_free(&self) -> bool {
+        self.cookie as u8 == Shape::FreeCall as u8
+    }
+}
 
 /// What is kept of a thread between two probes.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct Slot {
-    /// Stack pointer at the entry of the call in flight; zero when there is none.
-    pub sp: u64,
-    /// Requested bytes of the call in flight.
-    pub size: u64,
-    /// Where the call stores its result, for a shape that does.
-    pub out: u64,
-    /// Hash of the caller's stack.
-    pub stack: u64,
-    /// The attach cookie of the call in flight.
-    pub cookie: u64,
-    /// Non-zero when the call in flight gave up a block.
-    pub gave_up: u64,
+    /// The call in flight.
+    pub call: Call,
+    /// Number of calls that were in flight on other stacks when the thread left those.
+    pub n_parked: u64,
     /// Address that this thread released last, zero once it allocated since.
     pub last_released: u64,
     /// A hash whose frames this thread knows to be sent.
@@ -39,16 +67,20 @@ pub struct Slot {
 }
 
 const EMPTY: Slot = Slot {
-    sp: 0,
-    size: 0,
-    out: 0,
-    stack: 0,
-    cookie: 0,
-    gave_up: 0,
+    call: Call { sp: 0, size: 0, out: 0, stack: 0, cookie: 0, gave_up: 0 },
+    n_parked: 0,
     last_released: 0,
     last_stack: 0,
     top: 0,
 };
+
+/// Calls of one thread that can wait on other stacks.
+const MAX_PARKED: u32 = 4;
+
+/// How much deeper a nested call lies at the most. One allocator function that calls another
+/// does so within a page or two; a coroutine's stack is further off. A nested call that does
+/// lie deeper is booked twice at one address, which the books notice.
+const NEAR: u64 = 6 * 1024;
 
 /// The thread's slot, made when it has none.
 ///
@@ -68,19 +100,113 @@ pub fn slot<'a>(tid: u32) -> Result<&'a mut Slot, Count> {
     Ok(unsafe { &mut *slot })
 }
 
-/// Is a call that is entered with `sp` part of the call in flight? When it is not and one is
-/// in flight, that one never returned: it is counted and forgotten.
+/// Is a call that is entered with `sp` part of a call in flight, which is then in the slot?
+/// When it is not and one is in flight, that one was left for another stack, or never
+/// returned: it is counted until it returns after all.
 #[inline(always)]
-pub fn is_nested(slot: &mut Slot, sp: u64) -> bool {
-    if slot.sp == 0 {
-        return false;
+pub fn is_nested(slot: &mut Slot, tid: u32, sp: u64) -> bool {
+    if slot.call.sp != 0 {
+        if is_within(slot.call.sp, sp) {
+            return true;
+        }
+        set_aside(slot, tid, sp);
     }
-    if sp < slot.sp || (sp == slot.sp && returns_to_trampoline(sp)) {
-        return true;
+    slot.n_parked != 0 && take_up(slot, tid, sp, false)
+}
+
+/// Is the call in the slot the one that was entered with `sp` and ends now?
+#[inline(always)]
+pub fn is_ending(slot: &mut Slot, tid: u32, sp: u64) -> bool {
+    (slot.call.sp != 0 && slot.call.sp == sp)
+        || (slot.n_parked != 0 && take_up(slot, tid, sp, true))
+}
+
+/// Forgets everything about a thread.
+#[inline(always)]
+pub fn forget(tid: u32) {
+    let n_parked = SLOTS.get_ptr(&tid).map_or(0, |slot| {
+        // SAFETY: a live map value, read once.
+        unsafe { (*slot).n_parked }
+    });
+    if n_parked != 0 {
+        for index in 0..MAX_PARKED {
+            // The error says that there was none.
+            let _ = PARKED.remove(parking(tid, index));
+        }
     }
-    count::bump(Count::Abandoned);
-    slot.sp = 0;
+    let _ = SLOTS.remove(tid);
+}
+
+#[inline(always)]
+fn is_within(outer: u64, sp: u64) -> bool {
+    (sp < outer && outer - sp <= NEAR) || (sp == outer && returns_to_trampoline(sp))
+}
+
+/// Takes the call out of the slot, since one at `sp` is not part of it.
+#[inline(always)]
+fn set_aside(slot: &mut Slot, tid: u32, sp: u64) {
+    let throws = slot.call.throws();
+    let outer = slot.call.sp;
+    // Of a call that frees, everything is booked already.
+    let is_free = slot.call.is_free();
+    if !throws && !is_free {
+        count::bump(Count::Abandoned);
+    }
+    let is_same_stack = sp >= outer && sp - outer <= NEAR;
+    if !is_same_stack {
+        for index in 0..MAX_PARKED {
+            let key = parking(tid, index);
+            if PARKED.get_ptr(&key).is_none() {
+                if PARKED.insert(&key, &slot.call, 0).is_ok() {
+                    slot.n_parked += 1;
+                }
+                break;
+            }
+        }
+    }
+    slot.call.sp = 0;
+}
+
+/// Puts the waiting call into the slot that a call at `sp` belongs to, or, when one returns,
+/// that was entered with `sp`.
+#[inline(always)]
+fn take_up(slot: &mut Slot, tid: u32, sp: u64, returns: bool) -> bool {
+    for index in 0..MAX_PARKED {
+        let key = parking(tid, index);
+        let Some(call) = PARKED.get_ptr(&key) else { continue };
+        // SAFETY: a live map value, which only this thread writes: its id is in the key.
+        let call = unsafe { &*call };
+        let is_it = if returns { call.sp == sp } else { is_within(call.sp, sp) };
+        if is_it {
+            let call = *call;
+            if slot.call.sp != 0 {
+                // The thread left a call on another stack to end this one.
+                if !slot.call.throws() && !slot.call.is_free() {
+                    count::bump(Count::Abandoned);
+                }
+                let _ = PARKED.insert(&key, &slot.call, 0);
+            } else {
+                let _ = PARKED.remove(key);
+                slot.n_parked -= 1;
+            }
+            slot.call = call;
+            if !call.throws() && !call.is_free() {
+                count::lower(Count::Abandoned);
+            }
+            return true;
+        }
+        if !returns && sp >= call.sp && sp - call.sp <= NEAR {
+            // Its stack is in use above it: it never returned.
+            let _ = PARKED.remove(key);
+            slot.n_parked -= 1;
+        }
+    }
     false
+}
+
+#[inline(always)]
+fn parking(tid: u32, index: u32) -> u64 {
+    (tid as u64) << 32 | index as u64
 }
 
 /// A function that ends in a jump to another (`reallocarray` to `realloc`) enters it with

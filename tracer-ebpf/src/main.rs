@@ -34,6 +34,12 @@ pub fn alloc_return(ctx: RetProbeContext) -> u32 {
     count::lost(alloc::leave(&ctx))
 }
 
+/// An allocator function that returns memory is at its return instruction.
+#[uprobe]
+pub fn alloc_end(ctx: ProbeContext) -> u32 {
+    count::lost(alloc::leave_here(&ctx))
+}
+
 /// A deallocator was entered.
 #[uprobe]
 pub fn free_enter(ctx: ProbeContext) -> u32 {

@@ -6,7 +6,7 @@ use aya_ebpf::{
 };
 use tracer_common::{count::Count, event::MAX_FRAMES, event::StackHead};
 
-use crate::call::Slot;
+use crate::call::{Call, Slot};
 
 /// Records for the user side, in the order in which they became true. One ring for all
 /// CPUs, because its reservation order is the order of events. The user side sets the size.
@@ -21,6 +21,11 @@ pub static COUNTS: PerCpuArray<u64> = PerCpuArray::with_max_entries(Count::N as 
 /// so that a call costs a look-up and not an insertion. The user side sets the size.
 #[map]
 pub static SLOTS: HashMap<u32, Slot> = HashMap::with_max_entries(16_384, 0);
+
+/// Calls in flight on stacks that their thread has left, by thread id and a small number.
+/// Rare, so its memory is taken when it is needed (`BPF_F_NO_PREALLOC`).
+#[map]
+pub static PARKED: HashMap<u64, Call> = HashMap::with_max_entries(4096, 1);
 
 /// Hashes of stacks whose frames were sent. When it is full, further stacks are sent each
 /// time they are met: slower, nothing lost.

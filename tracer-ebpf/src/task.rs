@@ -6,8 +6,7 @@ use tracer_common::{
 };
 
 use crate::{
-    emit,
-    maps::SLOTS,
+    call, emit,
     target::{caller, target_tid},
 };
 
@@ -16,8 +15,7 @@ use crate::{
 #[inline(always)]
 pub fn exit() {
     if let Some(caller) = caller() {
-        // The error says that there was none.
-        let _ = SLOTS.remove(caller.tid);
+        call::forget(caller.tid);
     }
 }
 
@@ -28,6 +26,6 @@ pub fn exit() {
 #[inline(always)]
 pub fn exec() -> Result<(), Count> {
     let Some(tid) = target_tid() else { return Ok(()) };
-    let _ = SLOTS.remove(tid);
+    call::forget(tid);
     emit::addr(Head { kind: Kind::Exec as u8, flags: 0, family: 0, tid }, 0)
 }

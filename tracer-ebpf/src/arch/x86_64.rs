@@ -3,7 +3,7 @@
 use aya_ebpf::bindings::pt_regs;
 
 /// The integer arguments that an allocator function can have.
-pub struct Args([u64; 4]);
+pub struct Args([u64; 6]);
 
 impl Args {
     /// Reads all of them: the verifier takes no variable offset into the registers, and the
@@ -17,6 +17,8 @@ impl Args {
                 (&raw const regs.rsi).read_volatile(),
                 (&raw const regs.rdx).read_volatile(),
                 (&raw const regs.rcx).read_volatile(),
+                (&raw const regs.r8).read_volatile(),
+                (&raw const regs.r9).read_volatile(),
             ])
         }
     }
@@ -29,6 +31,8 @@ impl Args {
             1 => self.0[1],
             2 => self.0[2],
             3 => self.0[3],
+            4 => self.0[4],
+            5 => self.0[5],
             _ => 0,
         }
     }
@@ -52,11 +56,11 @@ pub fn frame_pointer(regs: &pt_regs) -> u64 {
     regs.rbp
 }
 
-/// Stack pointer just after the return from a call that was entered with `entry_sp`: the
-/// return address has been popped.
+/// Stack pointer at the entry of a call that has just returned with `sp`: the return address
+/// has been popped.
 #[inline(always)]
-pub fn stack_pointer_after(entry_sp: u64) -> u64 {
-    entry_sp + 8
+pub fn stack_pointer_before(sp: u64) -> u64 {
+    sp.wrapping_sub(8)
 }
 
 /// Where the kernel puts the return-probe trampoline unless something is mapped there

@@ -1,10 +1,10 @@
 //! What can be typed. Doc comments are the help text.
 
-use std::{ffi::OsString, path::PathBuf, time::Duration};
+use std::{ffi::OsString, path::PathBuf, str::FromStr as _, time::Duration};
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
-use crate::units;
+use crate::{target::allocators::Custom, units};
 
 /// Finds native allocations that outlive the batch that made them.
 ///
@@ -75,6 +75,15 @@ pub struct TraceArgs {
     /// Stacks to show.
     #[arg(short = 'T', long, value_name = "N", default_value_t = 10)]
     pub top: usize,
+    /// What to trace beside the known allocators: cuda, sqlite, openssl, or a description such
+    /// as name=pool,alloc=pool_get(size=0),free=pool_put(ptr=0).
+    ///
+    /// The numbers are places of arguments, from zero. alloc takes size (size32 for an int),
+    /// count, and out where the block is stored through a pointer; realloc takes ptr, size and
+    /// count; free takes ptr. Each may be given several times. object=PATTERN is the file that
+    /// has them. May be repeated.
+    #[arg(long = "probe", value_name = "WHAT", value_parser = Custom::from_str)]
+    pub probes: Vec<Custom>,
     /// Memory for events that wait to be read; a power of two.
     #[arg(long, value_name = "SIZE", value_parser = ring_size, default_value = "64MiB")]
     pub ring_size: u32,

@@ -71,7 +71,12 @@ fn plan(trace: &TraceArgs, warmup: u32, cli: &Cli, words: &[OsString]) -> Plan {
         command: words.iter().map(|word| word.to_string_lossy().into_owned()).collect(),
         output: trace.output.clone(),
         budget: trace.budget.map(|heap_bytes_per_batch| Budget { heap_bytes_per_batch }),
-        options: TraceOptions { ring_bytes: trace.ring_size, min_size: trace.min_size, warmup },
+        options: TraceOptions {
+            ring_bytes: trace.ring_size,
+            min_size: trace.min_size,
+            warmup,
+            custom: trace.probes.clone(),
+        },
         progress: !cli.quiet && io::stderr().is_terminal(),
     }
 }

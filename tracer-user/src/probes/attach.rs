@@ -12,7 +12,7 @@ use aya::{
         uprobe::{UProbeAttachLocation, UProbeAttachPoint, UProbeLink, UProbeScope},
     },
 };
-use tracer_common::cookie::Cookie;
+use tracer_common::cookie::{Cookie, Shape};
 
 use super::{
     ProbeError,
@@ -28,12 +28,22 @@ pub struct AttachSite {
     pub offset: u64,
     /// What the function does.
     pub cookie: Cookie,
+    /// Is it a return instruction of the function, rather than its beginning?
+    pub is_end: bool,
 }
 
 /// The breakpoints in one object. Dropping it takes them out.
 pub struct Attached {
     allocations: Vec<Link>,
     frees: Vec<Link>,
+}
+
+impl Drop for Attached {
+    fn drop(&mut self) {
+        self.drop_allocations();
+        // Beginnings before ends here too.
+        while self.frees.pop().is_some() {}
+    }
 }
 
 #[expect(dead_code, reason = "held for its drop, which takes the breakpoints out")]
@@ -71,8 +81,15 @@ pub(super) fn object(
     file: BorrowedFd<'_>,
     sites: &[AttachSite],
 ) -> Result<Attached, ProbeError> {
-    let (returning, releasing): (Vec<AttachSite>, Vec<AttachSite>) =
-        sites.iter().partition(|site| site.cookie.shape.returns_memory());
+    let chosen = |wanted: fn(&AttachSite) -> bool| -> Vec<AttachSite> {
+        sites.iter().copied().filter(wanted).collect()
+    };
+    let ends = chosen(|site| site.is_end);
+    let releasing = chosen(|site| !site.is_end && !site.cookie.shape.has_end());
+    let freeing = chosen(|site| !site.is_end && site.cookie.shape == Shape::FreeCall);
+    let entered = chosen(|site| !site.is_end && site.cookie.shape.returns_memory());
+    // A return address that is replaced would end a target that unwinds through it.
+    let returning: Vec<_> = entered.iter().copied().filter(|site| !site.cookie.throws).collect();
     let mut attached = Attached { allocations: Vec::new(), frees: Vec::new() };
     let mut set = |links: &mut Vec<Link>, program: &'static str, sites: &[AttachSite]| {
         if sites.is_empty() {
@@ -89,10 +106,13 @@ pub(super) fn object(
         Ok(())
     };
     set(&mut attached.frees, "free_enter", &releasing)?;
+    set(&mut attached.frees, "alloc_return", &freeing)?;
+    set(&mut attached.frees, "alloc_enter", &freeing)?;
     // The end of a call is watched before its beginning: a beginning without an end would
     // look like a call that never returned.
     set(&mut attached.allocations, "alloc_return", &returning)?;
-    set(&mut attached.allocations, "alloc_enter", &returning)?;
+    set(&mut attached.allocations, "alloc_end", &ends)?;
+    set(&mut attached.allocations, "alloc_enter", &entered)?;
     Ok(attached)
 }
 

@@ -59,7 +59,8 @@ fn probe(child: Pid, ready: OwnedFd, go: OwnedFd) -> Result<(), ProbeError> {
     let plan = LoadPlan { pid, ring_bytes: 1 << 16, max_threads: 1, min_size: 0 };
     let mut probes = Probes::load(&plan)?;
     let own = File::open("/proc/self/exe").map_err(ask)?;
-    let site = AttachSite { offset: offset_of_probed().map_err(ask)?, cookie: COOKIE };
+    let site =
+        AttachSite { offset: offset_of_probed().map_err(ask)?, cookie: COOKIE, is_end: false };
     probes.attach("outlive itself", &own, &[site])?;
     go.write_all(&byte).map_err(ask)?;
     // The pipe's other end closes with the child, however it ends.
@@ -68,8 +69,15 @@ fn probe(child: Pid, ready: OwnedFd, go: OwnedFd) -> Result<(), ProbeError> {
     Ok(())
 }
 
-const COOKIE: Cookie =
-    Cookie { shape: Shape::Alloc, size_arg: 0, count_arg: 0, ptr_arg: 0, family: 0 };
+const COOKIE: Cookie = Cookie {
+    shape: Shape::Alloc,
+    size_arg: 0,
+    count_arg: 0,
+    ptr_arg: 0,
+    family: 0,
+    size_is_int: false,
+    throws: false,
+};
 
 static CALLS: AtomicU32 = AtomicU32::new(0);
 

@@ -16,7 +16,8 @@ use super::{ProbeError, object::OBJECT, syscall};
 use crate::chain::chain;
 
 /// The programs that are attached to functions of the target.
-pub(super) const FUNCTION_PROGRAMS: [&str; 3] = ["alloc_enter", "alloc_return", "free_enter"];
+pub(super) const FUNCTION_PROGRAMS: [&str; 4] =
+    ["alloc_enter", "alloc_return", "alloc_end", "free_enter"];
 
 /// How the programs are set up. Sizes are bounds on kernel memory.
 #[derive(Clone, Debug)]

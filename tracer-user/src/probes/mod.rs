@@ -183,7 +183,9 @@ impl Probes {
             .iter()
             .map(|count| {
                 let per_cpu = counts.get(&(*count as u32), 0).map_err(ask)?;
-                Ok((*count, per_cpu.iter().sum()))
+                // One CPU may have taken back what another counted.
+                let sum = per_cpu.iter().fold(0_u64, |sum, value| sum.wrapping_add(*value));
+                Ok((*count, sum))
             })
             .collect()
     }

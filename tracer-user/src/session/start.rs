@@ -52,7 +52,7 @@ pub(super) struct Child {
 pub(super) fn start(
     words: &[OsString],
     streams: Streams,
-    options: TraceOptions,
+    options: &TraceOptions,
 ) -> anyhow::Result<(Tracer, Child)> {
     let [program, args @ ..] = words else { bail!("no program was given") };
     let mut command = Command::new(program);

@@ -22,7 +22,7 @@ use crate::{target::process::Process, units};
 /// its own, with what was measured so far.
 pub fn test(plan: &TestPlan) -> anyhow::Result<Finished> {
     crate::probes::rights::check()?;
-    let options = plan.plan.options;
+    let options = &plan.plan.options;
     match &plan.subject {
         Subject::Process { pid, batch } => {
             let process = Process::open(*pid)?;
@@ -53,7 +53,7 @@ pub fn test(plan: &TestPlan) -> anyhow::Result<Finished> {
 fn begin(
     plan: &TestPlan,
     words: &[std::ffi::OsString],
-    options: TraceOptions,
+    options: &TraceOptions,
     streams: start::Streams,
 ) -> anyhow::Result<(Tracer, Child, Folder)> {
     let folder = Folder::prepare(&plan.plan)?;

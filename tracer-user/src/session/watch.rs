@@ -32,7 +32,7 @@ pub fn attach(
         log::warn!("{thread} is a thread of process {}; the whole process is traced", process.pid);
     }
     let folder = Folder::prepare(plan)?;
-    let mut tracer = Tracer::load(process, plan.options)?;
+    let mut tracer = Tracer::load(process, &plan.options)?;
     tracer.attach()?;
     let ending = start::runtime()?.block_on(async {
         tracer.start().await?;
@@ -54,7 +54,7 @@ pub fn run(
 ) -> anyhow::Result<Finished> {
     crate::probes::rights::check()?;
     let folder = Folder::prepare(plan)?;
-    let (mut tracer, mut child) = start::start(program, start::Streams::Inherited, plan.options)?;
+    let (mut tracer, mut child) = start::start(program, start::Streams::Inherited, &plan.options)?;
     // Its first batch began with its first instruction: there is no start to take off.
     let runtime = start::runtime()?;
     let outcome = runtime.block_on(watch(plan, &mut tracer, rhythm, watcher, &folder));

@@ -197,6 +197,27 @@ impl<Data: AsRef<[u8]>> Elf<Data> {
         self.data.as_ref().get(usize::try_from(start).ok()?..usize::try_from(end).ok()?)
     }
 
+    /// Does the file define or ask for a symbol of one of these names?
+    ///
+    /// # Errors
+    /// When the section table or a symbol table is broken.
+    pub fn names_any(&self, names: &[&str]) -> Result<bool, ElfError> {
+        let bytes = self.data.as_ref();
+        let header = FileHeader64::<LittleEndian>::parse(bytes)?;
+        let sections = header.sections(LittleEndian, bytes)?;
+        for table in [SHT_DYNSYM, SHT_SYMTAB] {
+            let symbols = sections.symbols(LittleEndian, bytes, table)?;
+            let mut found = symbols.iter().filter_map(|symbol| {
+                str::from_utf8(symbols.symbol_name(LittleEndian, symbol).ok()?).ok()
+            });
+            let bare = |name: &str| names.contains(&name.split('@').next().unwrap_or(name));
+            if found.any(bare) {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
     /// The functions in `table` whose names `wanted` accepts.
     ///
     /// # Errors

@@ -84,7 +84,8 @@ impl Tracer {
     /// # Errors
     /// When there is none, naming the objects that were searched.
     pub fn has_allocator(&self) -> anyhow::Result<()> {
-        if self.objects.is_empty() { Err(self.allocators.not_found().into()) } else { Ok(()) }
+        let has_one = self.objects.iter().any(AllocatorObject::hands_out);
+        if has_one { Ok(()) } else { Err(self.allocators.not_found().into()) }
     }
 
     /// The frames of each stack, with names, from the allocator's caller outwards.

@@ -21,7 +21,7 @@ use crate::{
     probes::{AttachSite, LoadPlan, ProbeError, Probes, hazard, measure_runs},
     symbols::{Binder, Bound},
     target::{
-        allocators::{AllocatorObject, Allocators},
+        allocators::{AllocatorObject, Allocators, Custom},
         process::Process,
     },
 };
@@ -40,7 +40,7 @@ const ASK_AGAIN: Duration = Duration::from_millis(500);
 const FEWEST_THREADS: u32 = 16_384;
 
 /// What the tracer is asked for.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct TraceOptions {
     /// Bytes of the ring buffer.
     pub ring_bytes: u32,
@@ -48,6 +48,8 @@ pub struct TraceOptions {
     pub min_size: u64,
     /// Batches of warm-up.
     pub warmup: u32,
+    /// What is traced beside the known allocators.
+    pub custom: Vec<Custom>,
 }
 
 /// A target under trace.
@@ -77,7 +79,7 @@ impl Tracer {
     ///
     /// # Errors
     /// When the kernel refuses.
-    pub fn load(process: Process, options: TraceOptions) -> anyhow::Result<Self> {
+    pub fn load(process: Process, options: &TraceOptions) -> anyhow::Result<Self> {
         let status = process.status()?;
         let n_threads = status.n_threads;
         if status.seccomp != 0 && !hazard::filtered_processes_survive()? {
@@ -97,7 +99,7 @@ impl Tracer {
             probes,
             intake,
             process,
-            allocators: Allocators::default(),
+            allocators: Allocators::with(options.custom.clone()),
             objects: Vec::new(),
             ledger: Ledger::default(),
             batches: Batches::new(options.warmup),
@@ -116,7 +118,14 @@ impl Tracer {
     /// When there is none, or the kernel sets no probe.
     pub fn attach(&mut self) -> anyhow::Result<()> {
         let found = self.allocators.find(&self.process)?;
-        self.attach_to(found)
+        self.attach_to(found)?;
+        for custom in self.allocators.custom() {
+            if !self.objects.iter().any(|object| object.family_name == custom.name) {
+                let pid = self.process.pid;
+                log::warn!("process {pid} has no function of {}", custom.name);
+            }
+        }
+        Ok(())
     }
 
     /// Attaches to allocators that came since, and answers how many there were.
@@ -136,9 +145,11 @@ impl Tracer {
             let sites: Vec<AttachSite> = object
                 .functions
                 .iter()
-                .map(|function| AttachSite {
-                    offset: function.site.offset.0,
-                    cookie: function.cookie,
+                .flat_map(|function| {
+                    let site =
+                        |offset, is_end| AttachSite { offset, cookie: function.cookie, is_end };
+                    let ends = function.returns.iter().map(move |offset| site(offset.0, true));
+                    ends.chain([site(function.site.offset.0, false)])
                 })
                 .collect();
             let path = object.path.to_string_lossy();
@@ -251,7 +262,7 @@ impl Tracer {
         let n_known = self.objects.len();
         match self.attach_new() {
             Ok(_) => {
-                let came = self.objects[n_known..].iter();
+                let came = self.objects[n_known..].iter().filter(|object| object.hands_out());
                 self.late.extend(came.map(|object| object.path.to_string_lossy().into_owned()));
             }
             Err(error) => log::info!("no look for new objects: {error:#}"),

@@ -1,3 +1,5 @@
+use tracer_common::cookie::Shape;
+
 use super::*;
 use crate::target::sites::{Cost, N_ARGS};
 use crate::target::test_program::{Folder, Program};
@@ -22,7 +24,7 @@ const OWN_MALLOC: &str = r#"
 
 fn named<'a>(objects: &'a [AllocatorObject], name: &str) -> Vec<&'a Function> {
     let functions = objects.iter().flat_map(|object| &object.functions);
-    functions.filter(|function| function.names.contains(&name)).collect()
+    functions.filter(|function| function.names.iter().any(|known| known == name)).collect()
 }
 
 /// Where in its file the process has the code at `addr`.
@@ -43,9 +45,10 @@ fn check_malloc(mut program: Program) {
 
 #[test]
 fn every_description_fits_in_a_cookie() {
-    for (index, description) in FUNCTIONS.iter().enumerate() {
+    let all: Vec<_> = functions::C.iter().chain(functions::OTHERS).collect();
+    for (index, description) in all.iter().enumerate() {
         assert!(description.args().iter().all(|arg| usize::from(*arg) < N_ARGS));
-        assert!(FUNCTIONS[index + 1..].iter().all(|other| other.name != description.name));
+        assert!(all[index + 1..].iter().all(|other| other.name != description.name));
     }
 }
 
@@ -59,8 +62,7 @@ fn a_cookie_follows_moved_arguments_and_leaves_the_rest_zero() {
         arg_places: [5, 4, 3, 2, 1, 0],
     };
     let cookie = |name: &str| {
-        let description = FUNCTIONS.iter().find(|description| description.name == name);
-        let cookie = description.expect("in the table").cookie(&site, 7);
+        let cookie = Description::of(name).expect("in the table").cookie(&site, 7);
         assert_eq!(cookie.family, 7);
         (cookie.size_arg, cookie.count_arg, cookie.ptr_arg)
     };
@@ -197,7 +199,7 @@ fn two_versions_of_a_function_are_two_places() {
     let path =
         folder.compile("two.so", library, &["-shared", "-fPIC", "-Wl,--version-script=versions"]);
     let elf = Elf::open(&File::open(path).expect("just made")).expect("an object");
-    let symbols = symbols(&elf, false).expect("symbols");
+    let symbols = known_symbols(&elf, false).expect("symbols");
     let (functions, untraceable) = probes(&elf, &symbols, 0);
     assert_eq!(untraceable, []);
     assert_eq!(functions.len(), 2, "{functions:?}");
@@ -216,11 +218,11 @@ fn a_function_picked_at_load_time_is_told() {
     "#;
     let path = folder.compile("picked.so", library, &["-shared", "-fPIC"]);
     let elf = Elf::open(&File::open(path).expect("just made")).expect("an object");
-    let symbols = symbols(&elf, false).expect("symbols");
+    let symbols = known_symbols(&elf, false).expect("symbols");
     let (functions, untraceable) = probes(&elf, &symbols, 0);
     assert_eq!(functions, []);
     let reason = UntraceableReason::Indirect;
-    assert_eq!(untraceable, [Untraceable { names: vec!["malloc"], reason }]);
+    assert_eq!(untraceable, [Untraceable { names: vec!["malloc".to_owned()], reason }]);
 }
 
 #[test]
@@ -231,7 +233,7 @@ fn several_names_of_one_place_are_one_probe() {
         void free_sized(void *p) __attribute__((alias(\"free\")));\n";
     let path = folder.compile("alias.so", library, &["-shared", "-fPIC"]);
     let elf = Elf::open(&File::open(path).expect("just made")).expect("an object");
-    let symbols = symbols(&elf, false).expect("symbols");
+    let symbols = known_symbols(&elf, false).expect("symbols");
     let (functions, _) = probes(&elf, &symbols, 0);
     assert_eq!(functions.len(), 1);
     assert_eq!(functions[0].names, ["free", "cfree", "free_sized"]);
@@ -247,4 +249,42 @@ fn a_function_of_the_program_s_own_that_has_the_name_is_not_the_allocator_s() {
     program.line();
     let objects = Allocators::default().find(&program.process()).expect("the C library");
     assert!(objects.iter().all(|object| object.family_name != "program"));
+}
+
+#[test]
+fn names_of_known_allocators_are_described() {
+    for (name, shape, throws) in [
+        ("_rjem_sdallocx", Shape::Free, false),
+        ("je_posix_memalign", Shape::AllocOut, false),
+        ("mi_heap_calloc", Shape::AllocArray, false),
+        ("tc_newarray", Shape::Alloc, true),
+        ("_ZnamSt11align_val_tRKSt9nothrow_t", Shape::Alloc, true),
+        ("_ZdlPvmSt11align_val_t", Shape::Free, false),
+    ] {
+        let what = Description::of(name).expect(name);
+        assert_eq!((what.shape, what.throws), (shape, throws), "{name}");
+    }
+    // Placement forms make nothing.
+    for name in ["_ZnwmPv", "_ZdlPvS_", "my_malloc", "mi_version"] {
+        assert_eq!(Description::of(name), None, "{name}");
+    }
+}
+
+#[test]
+fn operator_new_is_probed_beside_a_malloc_alone() {
+    let folder = Folder::new();
+    let new = "void *_Znwm(unsigned long n) { (void)n; return (void *)16; }\n";
+    let names = |file: &str, source: &str| {
+        let path = folder.compile(file, source, &["-shared", "-fPIC"]);
+        let elf = Elf::open(&File::open(path).expect("just made")).expect("an object");
+        probes(&elf, &known_symbols(&elf, false).expect("symbols"), 0).0
+    };
+    assert_eq!(names("alone.so", new), []);
+    let both = format!("{new}void *malloc(unsigned long n) {{ (void)n; return (void *)32; }}\n");
+    let functions = names("both.so", &both);
+    let by_name = |name: &str| {
+        functions.iter().find(|function| function.names == [name]).expect("it is probed")
+    };
+    assert_eq!(by_name("_Znwm").returns.len(), 1, "its end is seen where it returns");
+    assert!(by_name("malloc").returns.is_empty());
 }

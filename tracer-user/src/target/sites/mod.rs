@@ -9,9 +9,10 @@
 //! Only direct branches within the function are seen: that a jump table or a cold part
 //! leads back between the entry and the first branch is not looked for.
 
+mod returns;
 mod x86_64;
 
-use super::elf::FileOffset;
+use super::elf::{Elf, FileOffset, ObjectAddr};
 
 /// Number of integer arguments that a site can name: those passed in registers.
 pub const N_ARGS: usize = 6;
@@ -53,6 +54,9 @@ pub enum SiteError {
     /// There are no bytes at the symbol.
     #[error("its first instruction cannot be decoded")]
     Undecodable,
+    /// A call of it may end where nobody would see it.
+    #[error("where it returns cannot be found ({0})")]
+    Returns(&'static str),
 }
 
 /// A function to choose a site in.
@@ -84,6 +88,22 @@ pub fn choose(code: &Code<'_>) -> Result<Site, SiteError> {
             instruction: "entry".to_owned(),
             arg_places: IN_PLACE,
         }),
+    }
+}
+
+/// The return instructions that a call of the function at `entry` may end at, those of
+/// functions that it ends in a jump to included. None when it ends in jumps to other objects
+/// alone.
+///
+/// # Errors
+/// When not all of them can be found.
+pub fn returns<Data: AsRef<[u8]>>(
+    elf: &Elf<Data>,
+    entry: ObjectAddr,
+) -> Result<Vec<ObjectAddr>, SiteError> {
+    match elf.machine {
+        object::elf::EM_X86_64 => returns::find(elf, entry),
+        _ => Err(SiteError::Returns("not looked for on this machine")),
     }
 }
 

@@ -4,14 +4,19 @@
 //! Every one that does is probed: which of them the process's calls reach is for its
 //! loader to know, and the outermost call of a thread counts once.
 
+mod custom;
+mod functions;
+
 use std::ffi::OsString;
 use std::fs::File;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 
 use rustc_hash::FxHashMap;
-use tracer_common::cookie::{Cookie, Shape};
+use tracer_common::cookie::Cookie;
 
+pub use self::custom::{Custom, CustomError};
+pub use self::functions::Description;
 use super::Class;
 use super::elf::{Elf, ElfError, FileOffset, Function as ElfFunction, FunctionKind, Table};
 use super::mappings::{FileId, Mapping};
@@ -19,89 +24,26 @@ use super::objects::{OpenError, open_mapped};
 use super::process::{Process, ProcessError};
 use super::sites::{self, Site, SiteError};
 
-/// What a function of this name does, and where its arguments are.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Description {
-    /// Name in the symbol table.
-    pub name: &'static str,
-    /// What it does.
-    pub shape: Shape,
-    /// Which argument is the size in bytes, or of one element.
-    pub size_arg: u8,
-    /// Which argument is the number of elements.
-    pub count_arg: u8,
-    /// Which argument is the block, or where the block's address goes.
-    pub ptr_arg: u8,
-}
-
-const fn describe(name: &'static str, shape: Shape, places: [u8; 3]) -> Description {
-    let [size_arg, count_arg, ptr_arg] = places;
-    Description { name, shape, size_arg, count_arg, ptr_arg }
-}
-
-/// The C library's allocator, with the place of size, count and pointer. A place that a
-/// shape does not use is zero.
-pub const FUNCTIONS: &[Description] = &[
-    describe("free", Shape::Free, [0, 0, 0]),
-    describe("cfree", Shape::Free, [0, 0, 0]),
-    describe("free_sized", Shape::Free, [0, 0, 0]),
-    describe("free_aligned_sized", Shape::Free, [0, 0, 0]),
-    describe("malloc", Shape::Alloc, [0, 0, 0]),
-    describe("calloc", Shape::AllocArray, [1, 0, 0]),
-    describe("realloc", Shape::Resize, [1, 0, 0]),
-    describe("reallocarray", Shape::ResizeArray, [2, 1, 0]),
-    describe("posix_memalign", Shape::AllocOut, [2, 0, 0]),
-    describe("aligned_alloc", Shape::Alloc, [1, 0, 0]),
-    describe("memalign", Shape::Alloc, [1, 0, 0]),
-    describe("valloc", Shape::Alloc, [0, 0, 0]),
-    describe("pvalloc", Shape::Alloc, [0, 0, 0]),
-];
-
-impl Description {
-    /// The arguments that its shape reads.
-    fn args(&self) -> Vec<u8> {
-        match self.shape {
-            Shape::Free => vec![self.ptr_arg],
-            Shape::Alloc => vec![self.size_arg],
-            Shape::AllocArray => vec![self.size_arg, self.count_arg],
-            Shape::AllocOut | Shape::Resize => vec![self.size_arg, self.ptr_arg],
-            Shape::ResizeArray => vec![self.size_arg, self.count_arg, self.ptr_arg],
-        }
-    }
-
-    /// The cookie of a probe at `site`, where the arguments may have moved.
-    fn cookie(&self, site: &Site, family: u16) -> Cookie {
-        let at = |argument: u8| site.arg_places[usize::from(argument)];
-        let (size, count, ptr) = (self.size_arg, self.count_arg, self.ptr_arg);
-        let (size_arg, count_arg, ptr_arg) = match self.shape {
-            Shape::Free => (0, 0, at(ptr)),
-            Shape::Alloc => (at(size), 0, 0),
-            Shape::AllocArray => (at(size), at(count), 0),
-            Shape::AllocOut | Shape::Resize => (at(size), 0, at(ptr)),
-            Shape::ResizeArray => (at(size), at(count), at(ptr)),
-        };
-        Cookie { shape: self.shape, size_arg, count_arg, ptr_arg, family }
-    }
-}
-
 /// A function to probe.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Function {
-    /// Its names, the first as [`FUNCTIONS`] has it; several when one place has several.
-    pub names: Vec<&'static str>,
+    /// Its names; several when one place has several.
+    pub names: Vec<String>,
     /// What the probe has to know.
     pub cookie: Cookie,
     /// Where it starts in the object's file.
     pub entry: FileOffset,
     /// Where to probe it.
     pub site: Site,
+    /// Its return instructions, where those are probed instead of the return itself.
+    pub returns: Vec<FileOffset>,
 }
 
 /// A function that is there and cannot be probed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Untraceable {
     /// Its names.
-    pub names: Vec<&'static str>,
+    pub names: Vec<String>,
     /// Why not.
     pub reason: UntraceableReason,
 }
@@ -139,6 +81,13 @@ pub struct AllocatorObject {
     pub functions: Vec<Function>,
     /// What cannot be probed.
     pub untraceable: Vec<Untraceable>,
+}
+
+impl AllocatorObject {
+    /// Does it hand out memory? One that does not only makes exceptions.
+    pub fn hands_out(&self) -> bool {
+        self.functions.iter().any(|function| function.cookie.shape.returns_memory())
+    }
 }
 
 /// Why there is no allocator to trace.
@@ -188,6 +137,8 @@ fn list(searched: &[String], unreadable: &[Unreadable]) -> String {
 /// The search for allocators, which may be repeated: objects come with `dlopen`.
 #[derive(Debug, Default)]
 pub struct Allocators {
+    /// What the user describes beside the known allocators.
+    custom: Vec<Custom>,
     /// What was looked at, with a mark of its content: inode numbers are given out again.
     seen: FxHashMap<FileId, Stamp>,
     n_families: u16,
@@ -199,6 +150,11 @@ pub struct Allocators {
 type Stamp = (u64, i64, i64);
 
 impl Allocators {
+    /// A search for the known allocators and these.
+    pub fn with(custom: Vec<Custom>) -> Self {
+        Self { custom, ..Self::default() }
+    }
+
     /// The allocators of this process that no earlier call has returned.
     ///
     /// # Errors
@@ -216,7 +172,7 @@ impl Allocators {
             in_this_map.push(mapping.file);
             let name = mapping.path.to_string_lossy();
             match self.search(process, mapping, program == Some(mapping.file)) {
-                Ok(object) => found.extend(object),
+                Ok(objects) => found.extend(objects),
                 // Code in something else than an object, such as an archive of classes.
                 Err(SearchError::Elf(ElfError::NotElf)) => {}
                 Err(error) => self
@@ -234,10 +190,7 @@ impl Allocators {
     /// When there is none, naming the objects that were searched.
     pub fn find(&mut self, process: &Process) -> Result<Vec<AllocatorObject>, AllocatorError> {
         let found = self.find_new(process)?;
-        let hands_out = |object: &AllocatorObject| {
-            object.functions.iter().any(|function| function.cookie.shape.returns_memory())
-        };
-        if found.iter().any(hands_out) { Ok(found) } else { Err(self.not_found()) }
+        if found.iter().any(AllocatorObject::hands_out) { Ok(found) } else { Err(self.not_found()) }
     }
 
     /// That no search has found an allocator, with the objects it looked at.
@@ -246,6 +199,11 @@ impl Allocators {
             searched: self.searched.clone(),
             unreadable: self.unreadable.clone(),
         }
+    }
+
+    /// What the user describes beside the known allocators.
+    pub fn custom(&self) -> &[Custom] {
+        &self.custom
     }
 
     /// Mapped objects that could not be searched, so far.
@@ -258,36 +216,41 @@ impl Allocators {
         process: &Process,
         mapping: &Mapping,
         is_program: bool,
-    ) -> Result<Option<AllocatorObject>, SearchError> {
+    ) -> Result<Vec<AllocatorObject>, SearchError> {
         let file = open_mapped(process.pid, mapping)?;
         let metadata = file.metadata().map_err(ElfError::Read)?;
         let stamp = (metadata.len(), metadata.mtime(), metadata.mtime_nsec());
         if !metadata.is_file() || self.seen.insert(mapping.file, stamp) == Some(stamp) {
-            return Ok(None);
+            return Ok(Vec::new());
         }
         self.searched.push(mapping.path.to_string_lossy().into_owned());
         let elf = Elf::open(&file)?;
-        let symbols = symbols(&elf, is_program)?;
-        let family = self.n_families;
-        let (functions, untraceable) = probes(&elf, &symbols, family);
-        if functions.is_empty() && untraceable.is_empty() {
-            return Ok(None);
+        let name = Path::new(&mapping.path).file_name().unwrap_or(&mapping.path).to_string_lossy();
+        let known = known_symbols(&elf, is_program)?;
+        let mut sets = vec![(name.clone().into_owned(), known)];
+        for custom in self.custom.iter().filter(|custom| custom.is_in(&name)) {
+            sets.push((custom.name.clone(), custom_symbols(&elf, custom)?));
         }
-        self.n_families += 1;
-        Ok(Some(AllocatorObject {
-            path: mapping.path.clone(),
-            id: mapping.file,
-            build_id: elf.build_id.clone(),
-            family,
-            family_name: Path::new(&mapping.path)
-                .file_name()
-                .unwrap_or(&mapping.path)
-                .to_string_lossy()
-                .into_owned(),
-            functions,
-            untraceable,
-            file,
-        }))
+        let mut objects = Vec::new();
+        for (family_name, described) in sets {
+            let family = self.n_families;
+            let (functions, untraceable) = probes(&elf, &described, family);
+            if functions.is_empty() && untraceable.is_empty() {
+                continue;
+            }
+            self.n_families += 1;
+            objects.push(AllocatorObject {
+                path: mapping.path.clone(),
+                id: mapping.file,
+                build_id: elf.build_id.clone(),
+                family,
+                family_name,
+                functions,
+                untraceable,
+                file: file.try_clone().map_err(ElfError::Read)?,
+            });
+        }
+        Ok(objects)
     }
 }
 
@@ -299,52 +262,103 @@ enum SearchError {
     Elf(#[from] ElfError),
 }
 
-fn is_described(name: &str) -> bool {
-    FUNCTIONS.iter().any(|description| description.name == name)
+/// Functions that continue on another stack. An allocator beside one of them may be left in the
+/// middle of a call.
+const STACK_SWITCHES: &[&str] = &[
+    "swapcontext",
+    "setcontext",
+    "jump_fcontext",
+    "ontop_fcontext",
+    "bthread_jump_fcontext",
+    "co_switch",
+];
+
+/// The C library itself has them for others; what it defines does not use them.
+fn is_c_library(elf: &Elf) -> Result<bool, ElfError> {
+    Ok(!elf.is_program
+        && !elf.functions(Table::Dynamic, |name| name == "__libc_start_main")?.is_empty())
 }
 
-/// The symbols of an object that may be its allocator's functions.
-fn symbols(elf: &Elf, is_program: bool) -> Result<Vec<ElfFunction>, ElfError> {
+/// A symbol, and what a function of its name does.
+type Described = (ElfFunction, Description);
+
+/// The symbols of an object that are a known allocator's functions.
+fn known_symbols(elf: &Elf, is_program: bool) -> Result<Vec<Described>, ElfError> {
+    let is_described = |name: &str| Description::of(name).is_some();
     let mut symbols = elf.functions(Table::Dynamic, is_described)?;
-    if !is_program && !elf.is_program {
-        return Ok(symbols);
+    let everything = elf.functions(Table::Full, is_described)?;
+    if is_program || elf.is_program {
+        symbols.extend(everything);
+        // A local function may be anything that happens to have the name. In a program without
+        // a loader it is the C library's when there is no other: the linker of a static PIE
+        // makes some of those local.
+        let has_library_within = is_program && !elf.asks_for_loader;
+        let shared: Vec<String> = symbols
+            .iter()
+            .filter(|symbol| symbol.is_shared)
+            .map(|symbol| symbol.name.clone())
+            .collect();
+        symbols.retain(|symbol| {
+            symbol.is_shared || (has_library_within && !shared.contains(&symbol.name))
+        });
+    } else {
+        // An allocator that a library keeps to itself has a name that nothing else has.
+        symbols
+            .extend(everything.into_iter().filter(|symbol| functions::is_prefixed(&symbol.name)));
     }
-    symbols.extend(elf.functions(Table::Full, is_described)?);
-    // A local function may be anything that happens to have the name. In a program without
-    // a loader it is the C library's when there is no other: the linker of a static PIE
-    // makes some of those local.
-    let has_library_within = is_program && !elf.asks_for_loader;
-    let shared: Vec<String> = symbols
-        .iter()
-        .filter(|symbol| symbol.is_shared)
-        .map(|symbol| symbol.name.clone())
+    // The usual `operator new` calls `malloc`, which is enough. One that stands beside the
+    // `malloc` of its object may hand out memory by itself.
+    let has_malloc = symbols.iter().any(|symbol| functions::is_malloc(&symbol.name));
+    let mut described: Vec<Described> = symbols
+        .into_iter()
+        .filter(|symbol| has_malloc || !functions::is_operator(&symbol.name))
+        .filter_map(|symbol| Description::of(&symbol.name).map(|what| (symbol, what)))
         .collect();
-    symbols.retain(|symbol| {
-        symbol.is_shared || (has_library_within && !shared.contains(&symbol.name))
-    });
-    Ok(symbols)
+    described.sort_by_key(|(symbol, _)| functions::rank(&symbol.name));
+    // The kernel forgets a replaced return address when a call on a higher stack follows, and
+    // ends the target when it returns there after all (SIGILL).
+    if has_malloc && elf.names_any(STACK_SWITCHES)? && !is_c_library(elf)? {
+        for (_, what) in described.iter_mut().filter(|(_, what)| what.shape.returns_memory()) {
+            what.throws = true;
+        }
+    }
+    Ok(described)
+}
+
+/// The symbols of an object that the user describes. Whoever names a function means it,
+/// wherever it is.
+fn custom_symbols(elf: &Elf, custom: &Custom) -> Result<Vec<Described>, ElfError> {
+    let mut described = Vec::new();
+    for table in [Table::Dynamic, Table::Full] {
+        for symbol in elf.functions(table, |name| custom.function(name).is_some())? {
+            let what = custom.function(&symbol.name).cloned();
+            described.extend(what.map(|what| (symbol, what)));
+        }
+    }
+    Ok(described)
 }
 
 /// One probe for each place, whatever names it has: two names of one place are one call.
-fn probes(elf: &Elf, symbols: &[ElfFunction], family: u16) -> (Vec<Function>, Vec<Untraceable>) {
-    let mut places: Vec<(&ElfFunction, &Description, Vec<&'static str>)> = Vec::new();
-    for description in FUNCTIONS {
-        for symbol in symbols.iter().filter(|symbol| symbol.name == description.name) {
-            match places.iter_mut().find(|(first, ..)| first.addr == symbol.addr) {
-                Some((_, _, names)) if names.contains(&description.name) => {}
-                Some((_, _, names)) => names.push(description.name),
-                None => places.push((symbol, description, vec![description.name])),
+fn probes(elf: &Elf, described: &[Described], family: u16) -> (Vec<Function>, Vec<Untraceable>) {
+    let mut places: Vec<(&ElfFunction, Description, Vec<String>)> = Vec::new();
+    for (symbol, what) in described {
+        match places.iter_mut().find(|(first, ..)| first.addr == symbol.addr) {
+            Some((_, _, names)) if names.contains(&symbol.name) => {}
+            Some((_, first, names)) => {
+                first.throws |= what.throws;
+                names.push(symbol.name.clone());
             }
+            None => places.push((symbol, what.clone(), vec![symbol.name.clone()])),
         }
     }
 
     let mut functions = Vec::new();
     let mut untraceable = Vec::new();
-    for (symbol, description, names) in places {
-        match probe(elf, symbol, description) {
-            Ok((entry, site)) => {
-                let cookie = description.cookie(&site, family);
-                functions.push(Function { names, cookie, entry, site });
+    for (symbol, what, names) in places {
+        match probe(elf, symbol, &what) {
+            Ok((entry, site, returns)) => {
+                let cookie = what.cookie(&site, family);
+                functions.push(Function { names, cookie, entry, site, returns });
             }
             Err(reason) => untraceable.push(Untraceable { names, reason }),
         }
@@ -355,8 +369,8 @@ fn probes(elf: &Elf, symbols: &[ElfFunction], family: u16) -> (Vec<Function>, Ve
 fn probe(
     elf: &Elf,
     symbol: &ElfFunction,
-    description: &Description,
-) -> Result<(FileOffset, Site), UntraceableReason> {
+    what: &Description,
+) -> Result<(FileOffset, Site, Vec<FileOffset>), UntraceableReason> {
     /// Enough for every allocator's entry; a function that is longer is scanned in part.
     const LONGEST_SCAN: u64 = 64 * 1024;
     /// Of a function whose size the symbol does not say, only the entry is looked at.
@@ -375,9 +389,15 @@ fn probe(
         bytes,
         whole: bytes.len() as u64 == symbol.size,
         entry,
-        args: &description.args(),
+        args: &what.args(),
     })?;
-    Ok((entry, site))
+    let mut returns = Vec::new();
+    if what.throws && what.shape.returns_memory() {
+        for addr in sites::returns(elf, symbol.addr)? {
+            returns.push(elf.file_offset(addr).ok_or(UntraceableReason::NotCode)?);
+        }
+    }
+    Ok((entry, site, returns))
 }
 
 #[cfg(test)]
