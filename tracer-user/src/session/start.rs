@@ -71,12 +71,13 @@ pub(super) fn start(
         };
         Tracer::attach_new(tracer).map(drop)
     })?;
-    let tracer = tracer.context("the program was never seen to stop")?;
+    let mut tracer = tracer.context("the program was never seen to stop")?;
     let mut child = Child { child: running.child, ended: None };
     if let Err(error) = tracer.has_allocator() {
         child.end(Duration::ZERO);
         return Err(error);
     }
+    tracer.begins_now();
     Ok((tracer, child))
 }
 

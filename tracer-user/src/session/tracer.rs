@@ -13,13 +13,14 @@ use rustc_hash::FxHashMap;
 use tracer_common::{count::Count, decode::Event};
 
 use crate::{
-    batches::{Batch, Batches, Facts},
+    batches::{Batch, Batches, Facts, Resident},
     growth::{LossCounts, Losses},
     intake::{Intake, Paused},
     ledger::{Booked, Closed, Ledger},
     probes::{AttachSite, LoadPlan, Probes, Runs, measure_runs},
     report::model::Frame,
-    stacks::StackId,
+    residency,
+    stacks::{self, StackId},
     symbols::{self, Binder, Bound, symbolize},
     target::{
         allocators::{AllocatorObject, Allocators},
@@ -67,6 +68,9 @@ pub struct Tracer {
     pause: Duration,
     late: Vec<String>,
     found_trampoline: bool,
+    counts_every_size: bool,
+    /// Was the target traced from its first own instruction, with blocks of every size?
+    sees_whole_heap: bool,
     /// Held while the kernel is to measure the programs.
     run_times: Option<OwnedFd>,
 }
@@ -101,6 +105,8 @@ impl Tracer {
             pause: SHORT,
             late: Vec::new(),
             found_trampoline: false,
+            counts_every_size: options.min_size == 0,
+            sees_whole_heap: false,
             run_times: log::log_enabled!(log::Level::Info).then(measure_runs).transpose()?,
         })
     }
@@ -111,7 +117,22 @@ impl Tracer {
     /// When there is none, or the kernel sets no probe.
     pub fn attach(&mut self) -> anyhow::Result<()> {
         let found = self.allocators.find(&self.process)?;
-        self.attach_to(found)
+        self.attach_to(found)?;
+        let mappings = self.process.mappings()?;
+        if let Some(heap) = mappings.list.iter().find(|mapping| mapping.path == "[heap]") {
+            self.ledger.set_break(heap.end);
+        }
+        Ok(())
+    }
+
+    /// The target has executed nothing of its own so far.
+    pub fn begins_now(&mut self) {
+        self.sees_whole_heap = self.counts_every_size;
+    }
+
+    /// Is every block of the target in the books, and everything that allocators mapped?
+    pub fn sees_whole_heap(&self) -> bool {
+        self.sees_whole_heap
     }
 
     /// Attaches to allocators that came since, and answers how many there were.
@@ -277,13 +298,18 @@ impl Tracer {
         let duration = self.last_mark.elapsed();
         self.last_mark = Instant::now();
         let closed = self.close().await?;
-        let facts = Facts {
-            label,
-            units,
-            duration_s: duration.as_secs_f64(),
-            rss_bytes: self.process.status().ok().and_then(|status| status.rss_bytes),
-        };
+        let facts =
+            Facts { label, units, duration_s: duration.as_secs_f64(), resident: self.resident() };
         Ok(self.batches.push(facts, closed))
+    }
+
+    fn resident(&self) -> Resident {
+        residency::read(self.process.pid).map_or(Resident::default(), |read| Resident {
+            rss: Some(read.rss),
+            pss: read.pss,
+            anonymous: read.anonymous,
+            swap: read.swap,
+        })
     }
 
     /// Takes every probe out of the target and reads what is left in the ring.
@@ -359,15 +385,17 @@ impl Tracer {
 
     /// The frames of each stack, with names, from the allocator's caller outwards.
     pub fn named(&self, ids: &[StackId]) -> Vec<Vec<Frame>> {
-        let stacks: Vec<&[Bound]> = ids.iter().map(|id| self.bound_frames(*id)).collect();
+        let hash = |id: &StackId| self.ledger.stacks().hash(*id).unwrap_or(stacks::LOST);
+        self.named_by_hash(&ids.iter().map(hash).collect::<Vec<_>>())
+    }
+
+    /// The frames of stacks by their hashes, with names, outwards. Empty for a lost stack.
+    pub fn named_by_hash(&self, hashes: &[u64]) -> Vec<Vec<Frame>> {
+        let bound = |hash| self.bound.get(hash).map_or(&[][..], |bound| bound);
+        let stacks: Vec<&[Bound]> = hashes.iter().map(bound).collect();
         let names = symbolize(&self.binder, stacks.iter().flat_map(|stack| stack.iter().copied()));
         let named = |bound: &Bound| names.frames(*bound).iter().map(frame).collect::<Vec<_>>();
         stacks.iter().map(|stack| stack.iter().flat_map(named).collect()).collect()
-    }
-
-    fn bound_frames(&self, id: StackId) -> &[Bound] {
-        let hash = self.ledger.stacks().hash(id);
-        hash.and_then(|hash| self.bound.get(&hash)).map_or(&[], |bound| bound)
     }
 
     /// Allocators that appeared while batches ran: their blocks were missed until then.
