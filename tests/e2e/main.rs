@@ -9,6 +9,7 @@ mod errors;
 mod harm;
 mod languages;
 mod losses;
+mod mappings;
 mod pairing;
 mod reports;
 mod threads;
@@ -56,6 +57,7 @@ fn main() -> ExitCode {
         errors::TESTS,
         reports::TESTS,
         losses::TESTS,
+        mappings::TESTS,
     ];
     libtest_mimic::run(&args, groups.concat().into_iter().map(trial).collect()).exit_code()
 }
