@@ -19,7 +19,7 @@ use tracer_common::decode::{Change, Range};
 
 pub use self::sums::{ClosedRegions, Mapped, Origin, Purpose};
 use self::{
-    pieces::{Attributes, Piece, Pieces, Use, pages_up, span},
+    pieces::{ADDRESSES, Attributes, Piece, Pieces, Use, pages_up, span},
     sums::Sums,
 };
 
@@ -154,7 +154,9 @@ impl Regions {
         // What was there before keeps the stack that asked for it; an old place that is not in
         // the books stays out of them.
         let grown = new.start.saturating_add(pages_up(call.from_len)).min(new.end)..new.end;
-        self.put(Piece { range: grown, attributes });
+        for range in self.pieces.holes(&grown) {
+            self.put(Piece { range, attributes });
+        }
     }
 
     fn protect(&mut self, call: &Range) {
@@ -172,6 +174,9 @@ impl Regions {
 
     fn move_break(&mut self, call: &Range) {
         let new = pages_up(call.addr);
+        if ADDRESSES < new {
+            return;
+        }
         let Some(old) = self.program_break.replace(call.addr).map(pages_up) else { return };
         if new < old {
             drop(self.take(new..old));

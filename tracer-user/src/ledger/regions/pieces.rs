@@ -5,6 +5,8 @@ use std::{collections::BTreeMap, ops::Range};
 use super::sums::{Origin, Purpose, Sums};
 
 const PAGE: u64 = 4096;
+/// End of every address space. Sums over ranges below it do not reach the end of their type.
+pub(super) const ADDRESSES: u64 = 1 << 57;
 
 /// What somebody mapped memory for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -59,7 +61,7 @@ impl Piece {
 /// The pages that a system call means. `None` for what no call can succeed on.
 pub(super) fn span(addr: u64, len: u64) -> Option<Range<u64>> {
     let end = addr.checked_add(len)?.checked_next_multiple_of(PAGE)?;
-    (addr.is_multiple_of(PAGE) && len != 0).then_some(addr..end)
+    (addr.is_multiple_of(PAGE) && len != 0 && end <= ADDRESSES).then_some(addr..end)
 }
 
 /// A length or an end, up to the end of its page.
