@@ -10,6 +10,7 @@ mod errors;
 mod harm;
 mod languages;
 mod losses;
+mod mappings;
 mod pairing;
 mod reports;
 mod threads;
@@ -58,6 +59,7 @@ fn main() -> ExitCode {
         errors::TESTS,
         reports::TESTS,
         losses::TESTS,
+        mappings::TESTS,
     ];
     libtest_mimic::run(&args, groups.concat().into_iter().map(trial).collect()).exit_code()
 }

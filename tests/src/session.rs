@@ -33,6 +33,8 @@ pub struct Session {
     pub growth: Growth,
     /// Growth by stack.
     pub stacks: Vec<Stack>,
+    /// Mapped memory by stack.
+    pub mappings: Vec<Stack>,
     /// What was lost, by kind.
     pub losses: BTreeMap<String, u64>,
 }
@@ -61,6 +63,12 @@ pub struct Batch {
     pub unmatched_frees: u64,
     /// Resident bytes of the process at its end.
     pub rss_bytes: Option<u64>,
+    /// What allocators have mapped at its end.
+    pub arena_bytes: i64,
+    /// What is mapped to be shared.
+    pub shared_bytes: i64,
+    /// Address space that cannot be used yet.
+    pub reserved_bytes: i64,
 }
 
 /// The end of the last measured batch against the end of the warm-up.
@@ -68,6 +76,8 @@ pub struct Batch {
 pub struct Growth {
     /// Bytes gained.
     pub heap_bytes: i64,
+    /// Bytes gained by the program's own mappings.
+    pub mapped_bytes: i64,
     /// Blocks gained.
     pub heap_blocks: i64,
     /// Estimated bytes per batch.
@@ -79,7 +89,8 @@ pub struct Growth {
 /// One stack's growth.
 #[derive(Debug, Deserialize)]
 pub struct Stack {
-    /// Name of the allocator.
+    /// Name of the allocator, or what a mapping is for.
+    #[serde(alias = "kind")]
     pub family: String,
     /// Bytes gained.
     pub bytes: i64,
@@ -124,6 +135,12 @@ impl Session {
     pub fn growth_in(&self, function: &str) -> Amount {
         let has = |stack: &&Stack| stack.frames.iter().any(|frame| frame.is(function));
         self.stacks.iter().filter(has).map(Stack::amount).sum()
+    }
+
+    /// The sum over the mapping stacks that contain this function.
+    pub fn mapped_in(&self, function: &str) -> Amount {
+        let has = |stack: &&Stack| stack.frames.iter().any(|frame| frame.is(function));
+        self.mappings.iter().filter(has).map(Stack::amount).sum()
     }
 
     /// The total that the verdict is about.

@@ -2,7 +2,8 @@
 //! or a reason, never a panic.
 
 use crate::event::{
-    AddrRecord, AllocRecord, FLAG_REPEAT, FLAG_RESIZED, Head, Kind, MAX_FRAMES, StackEnd, StackHead,
+    AddrRecord, AllocRecord, FLAG_INSIDE, FLAG_REPEAT, FLAG_RESIZED, Head, Kind, MAX_FRAMES,
+    RangeRecord, StackEnd, StackHead,
 };
 
 /// One record, decoded. Borrows the frames of a stack from the record.
@@ -67,6 +68,74 @@ pub enum Event<'a> {
     },
     /// The target's memory was replaced.
     Exec,
+    /// A system call that changes mappings.
+    Range(Range),
+}
+
+/// A system call that changes mappings. Lengths are what the caller said, not yet in pages.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Range {
+    /// What the call did.
+    pub change: Change,
+    /// Thread that called.
+    pub tid: u32,
+    /// Where the range begins; of a [`Change::Break`], where it ends.
+    pub addr: u64,
+    /// Its bytes.
+    pub len: u64,
+    /// Of a [`Change::Remap`], where the range was before.
+    pub from: u64,
+    /// Of a [`Change::Remap`], its bytes before.
+    pub from_len: u64,
+    /// Hash of the caller's stack; zero when it was lost or is not wanted.
+    pub stack: u64,
+    /// `PROT_…` bits of the call.
+    pub protection: u32,
+    /// `MAP_…` or `MREMAP_…` bits of the call.
+    pub flags: u32,
+    /// An allocator call of the thread was in flight.
+    pub inside: bool,
+}
+
+/// What a system call did to mappings.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Change {
+    /// `mmap` succeeded.
+    Map,
+    /// A range is given up until the call's end is known.
+    Unmap,
+    /// The `munmap` of this thread succeeded.
+    Unmapped,
+    /// The `munmap` or `mremap` of this thread failed.
+    UnmapFailed,
+    /// `mremap` succeeded.
+    Remap,
+    /// `mprotect` succeeded.
+    Protect,
+    /// `brk` returned.
+    Break,
+}
+
+impl Change {
+    const fn of(kind: Kind) -> Option<Self> {
+        match kind {
+            Kind::Map => Some(Self::Map),
+            Kind::Unmap => Some(Self::Unmap),
+            Kind::Unmapped => Some(Self::Unmapped),
+            Kind::UnmapFailed => Some(Self::UnmapFailed),
+            Kind::Remap => Some(Self::Remap),
+            Kind::Protect => Some(Self::Protect),
+            Kind::Break => Some(Self::Break),
+            Kind::Alloc
+            | Kind::Free
+            | Kind::GiveUp
+            | Kind::TakeBack
+            | Kind::Release
+            | Kind::Stack
+            | Kind::Mark
+            | Kind::Exec => None,
+        }
+    }
 }
 
 /// Return addresses as they lie in a record, which need not be aligned.
@@ -135,6 +204,21 @@ pub fn decode(bytes: &[u8]) -> Result<Event<'_>, DecodeError> {
     let tid = half(bytes, 4);
     let kind = Kind::from_u8(number).ok_or(DecodeError::Unknown { number: number.into() })?;
     let repeat = flags & FLAG_REPEAT != 0;
+    if let Some(change) = Change::of(kind) {
+        need(bytes, size_of::<RangeRecord>())?;
+        return Ok(Event::Range(Range {
+            change,
+            tid,
+            addr: word(bytes, 8),
+            len: word(bytes, 16),
+            from: word(bytes, 24),
+            from_len: word(bytes, 32),
+            stack: word(bytes, 40),
+            protection: half(bytes, 48),
+            flags: half(bytes, 52),
+            inside: flags & FLAG_INSIDE != 0,
+        }));
+    }
     match kind {
         Kind::Alloc => {
             need(bytes, size_of::<AllocRecord>())?;
@@ -160,7 +244,7 @@ pub fn decode(bytes: &[u8]) -> Result<Event<'_>, DecodeError> {
             let frames = Frames(&bytes[size_of::<StackHead>()..][..n * 8]);
             Ok(Event::Stack { hash: word(bytes, 8), frames, end })
         }
-        Kind::Free | Kind::GiveUp | Kind::TakeBack | Kind::Release | Kind::Mark | Kind::Exec => {
+        _ => {
             need(bytes, size_of::<AddrRecord>())?;
             let addr = word(bytes, 8);
             Ok(match kind {
@@ -169,7 +253,7 @@ pub fn decode(bytes: &[u8]) -> Result<Event<'_>, DecodeError> {
                 Kind::TakeBack => Event::TakeBack { tid },
                 Kind::Release => Event::Release { tid },
                 Kind::Mark => Event::Mark { number: addr },
-                Kind::Alloc | Kind::Stack | Kind::Exec => Event::Exec,
+                _ => Event::Exec,
             })
         }
     }
@@ -232,6 +316,37 @@ mod tests {
         assert_eq!(decode(&record(Kind::Release, 0, &[0])), Ok(Event::Release { tid: 42 }));
         assert_eq!(decode(&record(Kind::Mark, 0, &[9])), Ok(Event::Mark { number: 9 }));
         assert_eq!(decode(&record(Kind::Exec, 0, &[0])), Ok(Event::Exec));
+    }
+
+    #[test]
+    fn a_system_call_decodes() {
+        let words = [0x1000, 5000, 0x9000, 8192, 0xabc, 3 | (0x22 << 32)];
+        let expected = |change, inside| Range {
+            change,
+            tid: 42,
+            addr: 0x1000,
+            len: 5000,
+            from: 0x9000,
+            from_len: 8192,
+            stack: 0xabc,
+            protection: 3,
+            flags: 0x22,
+            inside,
+        };
+        for (kind, change) in [
+            (Kind::Map, Change::Map),
+            (Kind::Unmap, Change::Unmap),
+            (Kind::Unmapped, Change::Unmapped),
+            (Kind::UnmapFailed, Change::UnmapFailed),
+            (Kind::Remap, Change::Remap),
+            (Kind::Protect, Change::Protect),
+            (Kind::Break, Change::Break),
+        ] {
+            let outside = record(kind, 0, &words);
+            assert_eq!(decode(&outside), Ok(Event::Range(expected(change, false))));
+        }
+        let inside = record(Kind::Map, FLAG_INSIDE, &words);
+        assert_eq!(decode(&inside), Ok(Event::Range(expected(Change::Map, true))));
     }
 
     #[test]

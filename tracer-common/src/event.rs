@@ -30,6 +30,21 @@ pub enum Kind {
     Mark = 7,
     /// The target replaced its image by `exec`: every block is gone. [`AddrRecord`], zero.
     Exec = 8,
+    /// `mmap` succeeded; written at the call's return, as all that gives memory. [`RangeRecord`].
+    Map = 9,
+    /// `munmap` or a `mremap` that leaves its old place was entered: the range is given up until
+    /// the call's end is known. [`RangeRecord`].
+    Unmap = 10,
+    /// The `munmap` of this thread succeeded. [`RangeRecord`].
+    Unmapped = 11,
+    /// The `munmap` or `mremap` of this thread failed. [`RangeRecord`].
+    UnmapFailed = 12,
+    /// `mremap` succeeded. [`RangeRecord`].
+    Remap = 13,
+    /// `mprotect` succeeded. [`RangeRecord`].
+    Protect = 14,
+    /// `brk` returned; `addr` is where the program's break is now. [`RangeRecord`].
+    Break = 15,
 }
 
 impl Kind {
@@ -44,6 +59,13 @@ impl Kind {
             6 => Some(Self::Stack),
             7 => Some(Self::Mark),
             8 => Some(Self::Exec),
+            9 => Some(Self::Map),
+            10 => Some(Self::Unmap),
+            11 => Some(Self::Unmapped),
+            12 => Some(Self::UnmapFailed),
+            13 => Some(Self::Remap),
+            14 => Some(Self::Protect),
+            15 => Some(Self::Break),
             _ => None,
         }
     }
@@ -57,6 +79,9 @@ pub const FLAG_RESIZED: u8 = 1;
 /// (`free_sized` calling `free`) looks like this. Set as well on what a described function gives
 /// back, and within it: the same block may have two addresses there.
 pub const FLAG_REPEAT: u8 = 2;
+/// Set on the records of system calls: an allocator call of this thread is in flight, so the
+/// memory is what the allocator deals in.
+pub const FLAG_INSIDE: u8 = 4;
 
 /// First eight bytes of every record.
 #[repr(C)]
@@ -98,6 +123,29 @@ pub struct AddrRecord {
     pub addr: u64,
 }
 const _: () = assert!(size_of::<AddrRecord>() == 16);
+
+/// A system call that changes mappings. Lengths are what the caller said, not yet in pages.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RangeRecord {
+    /// Kind, flags, thread.
+    pub head: Head,
+    /// Where the range begins; of a [`Kind::Break`], where it ends.
+    pub addr: u64,
+    /// Its bytes.
+    pub len: u64,
+    /// Of a [`Kind::Remap`], where the range was before.
+    pub from: u64,
+    /// Of a [`Kind::Remap`], its bytes before.
+    pub from_len: u64,
+    /// Hash of the caller's stack, or zero when it was lost or is not wanted.
+    pub stack: u64,
+    /// `PROT_…` bits of the call.
+    pub protection: u32,
+    /// `MAP_…` or `MREMAP_…` bits of the call.
+    pub flags: u32,
+}
+const _: () = assert!(size_of::<RangeRecord>() == 56);
 
 /// Why a stack has no further frame.
 #[repr(u32)]

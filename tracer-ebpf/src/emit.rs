@@ -3,7 +3,7 @@
 use aya_ebpf::bindings::BPF_RB_NO_WAKEUP;
 use tracer_common::{
     count::Count,
-    event::{AddrRecord, AllocRecord, Head, Kind},
+    event::{AddrRecord, AllocRecord, Head, Kind, RangeRecord},
 };
 
 use crate::maps::EVENTS;
@@ -30,6 +30,18 @@ pub fn addr(head: Head, addr: u64) -> Result<(), Count> {
 #[inline(always)]
 pub fn alloc(record: AllocRecord) -> Result<(), Count> {
     let mut entry = EVENTS.reserve::<AllocRecord>(0).ok_or(Count::RingFull)?;
+    entry.write(record);
+    entry.submit(FLAGS);
+    Ok(())
+}
+
+/// Writes a system call that changes mappings.
+///
+/// # Errors
+/// [`Count::RingFull`] when there is no room.
+#[inline(always)]
+pub fn range(record: RangeRecord) -> Result<(), Count> {
+    let mut entry = EVENTS.reserve::<RangeRecord>(0).ok_or(Count::RingFull)?;
     entry.write(record);
     entry.submit(FLAGS);
     Ok(())

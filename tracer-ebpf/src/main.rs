@@ -13,6 +13,7 @@ mod config;
 mod count;
 mod emit;
 mod maps;
+mod mm;
 mod stack;
 mod target;
 mod task;
@@ -51,6 +52,18 @@ pub fn free_enter(ctx: ProbeContext) -> u32 {
 pub fn task_exit(_ctx: RawTracePointContext) -> i32 {
     task::exit();
     0
+}
+
+/// A system call begins, of any process.
+#[raw_tracepoint(tracepoint = "sys_enter")]
+pub fn mm_enter(ctx: RawTracePointContext) -> i32 {
+    count::lost(mm::enter(&ctx)) as i32
+}
+
+/// A system call ends, of any process.
+#[raw_tracepoint(tracepoint = "sys_exit")]
+pub fn mm_exit(ctx: RawTracePointContext) -> i32 {
+    count::lost(mm::leave(&ctx)) as i32
 }
 
 /// A process replaced its image.

@@ -66,3 +66,42 @@ pub fn stack_pointer_before(sp: u64) -> u64 {
 /// Where the kernel puts the return-probe trampoline unless something is mapped there
 /// already: the last page below the top of a 47-bit address space.
 pub const USUAL_TRAMPOLINE: u64 = 0x7fff_ffff_e000;
+
+/// Numbers of the system calls that change mappings.
+pub const MMAP: u64 = 9;
+/// See [`MMAP`].
+pub const MPROTECT: u64 = 10;
+/// See [`MMAP`].
+pub const MUNMAP: u64 = 11;
+/// See [`MMAP`].
+pub const BRK: u64 = 12;
+/// See [`MMAP`].
+pub const MREMAP: u64 = 25;
+/// See [`MMAP`].
+pub const PKEY_MPROTECT: u64 = 329;
+
+/// The first arguments of a system call.
+pub struct SyscallArgs {
+    /// The first.
+    pub first: u64,
+    /// The second.
+    pub second: u64,
+    /// The third.
+    pub third: u64,
+    /// The fourth.
+    pub fourth: u64,
+}
+
+impl SyscallArgs {
+    /// Those of the call that these registers were saved for.
+    #[inline(always)]
+    pub fn of(regs: &pt_regs) -> Self {
+        Self { first: regs.rdi, second: regs.rsi, third: regs.rdx, fourth: regs.r10 }
+    }
+}
+
+/// The number of the call that these registers were saved for.
+#[inline(always)]
+pub fn syscall_number(regs: &pt_regs) -> u64 {
+    regs.orig_rax
+}

@@ -7,7 +7,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::ledger::{Closed, Held, Totals};
+use crate::ledger::{Closed, Held, Mapped, Origin, Purpose, Totals};
 use crate::stacks::StackId;
 
 /// Does a batch count?
@@ -28,8 +28,21 @@ pub struct Facts {
     pub units: BTreeMap<String, f64>,
     /// Seconds from the mark before to this batch's mark.
     pub duration_s: f64,
-    /// Resident bytes of the target at the end; `None` when they could not be read.
-    pub rss_bytes: Option<u64>,
+    /// What was resident at the end.
+    pub resident: Resident,
+}
+
+/// Resident memory of a target, in bytes; `None` for what could not be read.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Resident {
+    /// Shared pages in full.
+    pub rss: Option<u64>,
+    /// Shared pages divided by the number of their users.
+    pub pss: Option<u64>,
+    /// Pages of no file.
+    pub anonymous: Option<u64>,
+    /// Pages that were swapped out.
+    pub swap: Option<u64>,
 }
 
 /// One batch that has ended.
@@ -45,6 +58,8 @@ pub struct Batch {
     pub totals: Totals,
     /// What is outstanding at its end.
     pub outstanding: Held,
+    /// What is mapped at its end.
+    pub mapped: Mapped,
 }
 
 /// A difference of two figures: negative when memory was given back.
@@ -80,6 +95,11 @@ fn difference(before: u64, after: u64) -> i64 {
 /// What one stack had outstanding, where it changed: (mark, figure), ascending.
 type Steps = Vec<(u32, Held)>;
 
+fn held_in(steps: &[(u32, Held)], mark: u32) -> Held {
+    let after = steps.partition_point(|(at, _)| *at <= mark);
+    after.checked_sub(1).map_or(Held::default(), |index| steps[index].1)
+}
+
 /// Every batch so far.
 #[derive(Debug)]
 pub struct Batches {
@@ -87,8 +107,10 @@ pub struct Batches {
     start: Held,
     /// What happened before the first batch.
     before: Totals,
+    start_mapped: Mapped,
     batches: Vec<Batch>,
     stacks: Vec<Steps>,
+    mappings: BTreeMap<Origin, Steps>,
 }
 
 impl Batches {
@@ -98,8 +120,10 @@ impl Batches {
             warmup,
             start: Held::default(),
             before: Totals::default(),
+            start_mapped: Mapped::default(),
             batches: Vec::new(),
             stacks: Vec::new(),
+            mappings: BTreeMap::new(),
         }
     }
 
@@ -109,15 +133,19 @@ impl Batches {
         self.start = closed.outstanding;
         self.before = closed.totals;
         self.record(0, closed.changed);
+        self.start_mapped = closed.regions.outstanding;
+        self.record_mappings(0, closed.regions.changed);
     }
 
     /// Appends the batch that the ledger has just closed.
     pub fn push(&mut self, facts: Facts, closed: Closed) -> &Batch {
         let index = u32::try_from(self.batches.len()).unwrap_or(u32::MAX);
         let kind = if index < self.warmup { Kind::Warmup } else { Kind::Measured };
-        self.record(index.saturating_add(1), closed.changed);
-        let Closed { totals, outstanding, changed: _ } = closed;
-        self.batches.push(Batch { index, kind, facts, totals, outstanding });
+        let Closed { totals, outstanding, changed, regions } = closed;
+        self.record(index.saturating_add(1), changed);
+        self.record_mappings(index.saturating_add(1), regions.changed);
+        let mapped = regions.outstanding;
+        self.batches.push(Batch { index, kind, facts, totals, outstanding, mapped });
         &self.batches[self.batches.len() - 1]
     }
 
@@ -152,6 +180,32 @@ impl Batches {
         self.outstanding_at(self.last_mark())
     }
 
+    /// How much more is mapped for `purpose` at the end of the last measured batch than at the
+    /// baseline.
+    pub fn mapped_growth(&self, purpose: Purpose) -> Change {
+        let at = |mark| self.mapped_at(mark).held(purpose);
+        Change::between(at(self.baseline_mark()), at(self.last_mark()))
+    }
+
+    /// Every origin of mappings that grew or shrank, most bytes gained first; equal ones in the
+    /// order of origins. With each, what each measured batch added; the sum is the change.
+    pub fn changed_mappings(&self) -> Vec<(Origin, Change, Vec<Change>)> {
+        let mut changed: Vec<_> = self
+            .mappings
+            .iter()
+            .map(|(origin, steps)| {
+                let (before, after) = (self.baseline_mark(), self.last_mark());
+                let change = Change::between(held_in(steps, before), held_in(steps, after));
+                (*origin, change, self.changes_in(steps))
+            })
+            .filter(|(_, change, _)| !change.is_zero())
+            .collect();
+        changed.sort_by_key(|(origin, change, _)| {
+            (std::cmp::Reverse((change.bytes, change.blocks)), *origin)
+        });
+        changed
+    }
+
     /// What `stack` had outstanding at the end of batch `batch`.
     pub fn held_by(&self, stack: StackId, batch: u32) -> Held {
         self.held_at(stack, batch.saturating_add(1))
@@ -167,12 +221,7 @@ impl Batches {
 
     /// What each measured batch added to `stack`; the sum is [`Batches::growth_of`].
     pub fn changes_of(&self, stack: StackId) -> Vec<Change> {
-        let mut before = self.held_at(stack, self.baseline_mark());
-        let change = |mark| {
-            let after = self.held_at(stack, mark);
-            Change::between(std::mem::replace(&mut before, after), after)
-        };
-        (self.baseline_mark() + 1..self.last_mark() + 1).map(change).collect()
+        self.changes_in(self.stacks.get(stack.index()).map_or(&[], |steps| steps))
     }
 
     /// Every stack that grew or shrank, most bytes gained first; equal ones by number.
@@ -195,10 +244,32 @@ impl Batches {
         }
     }
 
+    fn record_mappings(&mut self, mark: u32, changed: Vec<(Origin, Held)>) {
+        for (origin, held) in changed {
+            self.mappings.entry(origin).or_default().push((mark, held));
+        }
+    }
+
     fn held_at(&self, stack: StackId, mark: u32) -> Held {
-        let Some(steps) = self.stacks.get(stack.index()) else { return Held::default() };
-        let after = steps.partition_point(|(at, _)| *at <= mark);
-        after.checked_sub(1).map_or(Held::default(), |index| steps[index].1)
+        self.stacks.get(stack.index()).map_or(Held::default(), |steps| held_in(steps, mark))
+    }
+
+    fn changes_in(&self, steps: &[(u32, Held)]) -> Vec<Change> {
+        let mut before = held_in(steps, self.baseline_mark());
+        let change = |mark| {
+            let after = held_in(steps, mark);
+            Change::between(std::mem::replace(&mut before, after), after)
+        };
+        (self.baseline_mark() + 1..self.last_mark() + 1).map(change).collect()
+    }
+
+    fn mapped_at(&self, mark: u32) -> Mapped {
+        match mark.checked_sub(1) {
+            Some(batch) => {
+                self.batches.get(batch as usize).map_or(self.start_mapped, |batch| batch.mapped)
+            }
+            None => self.start_mapped,
+        }
     }
 
     fn outstanding_at(&self, mark: u32) -> Held {

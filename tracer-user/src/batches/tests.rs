@@ -1,9 +1,15 @@
 use proptest::prelude::*;
 
 use super::*;
+use crate::ledger::ClosedRegions;
 
 fn facts() -> Facts {
-    Facts { label: String::new(), units: BTreeMap::new(), duration_s: 1.0, rss_bytes: None }
+    Facts {
+        label: String::new(),
+        units: BTreeMap::new(),
+        duration_s: 1.0,
+        resident: Resident::default(),
+    }
 }
 
 fn held(bytes: u64) -> Held {
@@ -24,7 +30,12 @@ fn batches(warmup: u32, series: &[&[u64]]) -> Batches {
             bytes: figures.iter().sum(),
             blocks: figures.iter().map(|bytes| bytes / 10).sum(),
         };
-        let closed = Closed { totals: Totals::default(), outstanding, changed };
+        let closed = Closed {
+            totals: Totals::default(),
+            outstanding,
+            changed,
+            regions: ClosedRegions::default(),
+        };
         match mark {
             0 => batches.start(closed),
             _ => {

@@ -8,6 +8,7 @@ mod reason;
 mod slope;
 
 use crate::batches::{Batches, Change};
+use crate::ledger::Purpose;
 
 pub use self::budget::Budget;
 pub use self::losses::{LossCounts, Losses};
@@ -137,6 +138,7 @@ fn against(interval: Interval, budget: Budget) -> Verdict {
 /// walked to the thread's start, in bytes.
 pub fn notices(growth: &Growth, batches: &Batches, cut_bytes: u64) -> Vec<Notice> {
     let Growth { grown_bytes, shrunk_bytes, .. } = *growth;
+    let mapped = batches.mapped_growth(Purpose::Own).bytes;
     let frees = batches.all().iter().map(|batch| batch.totals.unmatched_frees).sum();
     [
         (batches.warmup() == 0 && 0 < growth.measured).then_some(Notice::NoWarmUp),
@@ -145,6 +147,10 @@ pub fn notices(growth: &Growth, batches: &Batches, cut_bytes: u64) -> Vec<Notice
         // What shrank hides at least half of what grew.
         (0 < grown_bytes && grown_bytes / 2 <= shrunk_bytes && 0 < shrunk_bytes)
             .then_some(Notice::Traded { grown_bytes, shrunk_bytes }),
+        (0 < mapped && growth.net.bytes <= 0).then_some(Notice::MappedGrowth {
+            bytes: mapped.unsigned_abs(),
+            measured: growth.measured,
+        }),
     ]
     .into_iter()
     .flatten()

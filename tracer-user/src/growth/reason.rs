@@ -135,6 +135,13 @@ pub enum Notice {
         /// Bytes lost.
         shrunk_bytes: u64,
     },
+    /// The heap did not grow, what the program itself maps did.
+    MappedGrowth {
+        /// Bytes gained, in whole pages, over the measured batches.
+        bytes: u64,
+        /// Measured batches.
+        measured: u32,
+    },
 }
 
 impl Notice {
@@ -145,6 +152,7 @@ impl Notice {
             Self::OlderBlocks { .. } => "older-blocks",
             Self::BrokenStacks { .. } => "broken-stacks",
             Self::Traded { .. } => "traded",
+            Self::MappedGrowth { .. } => "mapped-growth",
         }
     }
 }
@@ -168,6 +176,12 @@ impl fmt::Display for Notice {
                  -fno-omit-frame-pointer to see their callers",
                 human_bytes(*bytes),
                 human_bytes(*grown_bytes)
+            ),
+            Self::MappedGrowth { bytes, measured } => write!(
+                out,
+                "mappings of the program grew by {} per batch while its heap did not; they are \
+                 not in the verdict",
+                human_bytes(bytes / u64::from(*measured).max(1))
             ),
             Self::Traded { grown_bytes, shrunk_bytes } => write!(
                 out,

@@ -3,15 +3,20 @@ use std::collections::BTreeMap;
 use tracer_common::count::Count;
 
 use super::*;
-use crate::batches::Facts;
-use crate::ledger::{Closed, Held, Totals};
+use crate::batches::{Facts, Resident};
+use crate::ledger::{Closed, ClosedRegions, Held, Totals};
 use crate::stacks::StackId;
 
 const NONE: LossCounts =
     LossCounts { kernel: [0; Count::N], skipped: 0, malformed: 0, healed: 0, undecided: 0 };
 
 fn facts() -> Facts {
-    Facts { label: String::new(), units: BTreeMap::new(), duration_s: 1.0, rss_bytes: None }
+    Facts {
+        label: String::new(),
+        units: BTreeMap::new(),
+        duration_s: 1.0,
+        resident: Resident::default(),
+    }
 }
 
 /// The growth of one stack that has `series` bytes outstanding, first at the baseline.
@@ -23,7 +28,10 @@ fn growth(series: &[u64]) -> Growth {
         let changed = if *bytes == before { vec![] } else { vec![(StackId(0), held)] };
         before = *bytes;
         let totals = Totals { allocated: Held { bytes: 1, blocks: 1 }, ..Totals::default() };
-        batches.push(facts(), Closed { totals, outstanding: held, changed });
+        batches.push(
+            facts(),
+            Closed { totals, outstanding: held, changed, regions: ClosedRegions::default() },
+        );
     }
     Growth::over(&batches)
 }
@@ -106,7 +114,15 @@ fn a_target_that_replaced_itself_cannot_be_compared() {
     for batch in 0..5 {
         let allocated = Held { bytes: 1, blocks: 1 };
         let totals = Totals { allocated, execs: u64::from(batch == 3), ..Totals::default() };
-        batches.push(facts(), Closed { totals, outstanding: Held::default(), changed: vec![] });
+        batches.push(
+            facts(),
+            Closed {
+                totals,
+                outstanding: Held::default(),
+                changed: vec![],
+                regions: ClosedRegions::default(),
+            },
+        );
     }
     let growth = Growth::over(&batches);
     let verdict = judge(&growth, Budget::default(), &Losses::new(&NONE));
@@ -142,7 +158,12 @@ fn what_grew_and_what_shrank_are_kept_apart() {
     for figures in [[0, 150, 0], [100, 0, 200]] {
         let changed = (0..).zip(figures).map(|(s, bytes)| (StackId(s), Held { bytes, blocks: 1 }));
         let outstanding = Held { bytes: figures.iter().sum(), blocks: 3 };
-        let closed = Closed { totals: Totals::default(), outstanding, changed: changed.collect() };
+        let closed = Closed {
+            totals: Totals::default(),
+            outstanding,
+            changed: changed.collect(),
+            regions: ClosedRegions::default(),
+        };
         batches.push(facts(), closed);
     }
     let growth = Growth::over(&batches);
@@ -212,7 +233,12 @@ fn notices_come_when_their_condition_holds() {
     assert_eq!(names(&growth(0, 150), &warmed, 7), ["broken-stacks"]);
     assert_eq!(names(&growth(0, 0), &Batches::new(0), 0), ["no-warm-up"]);
     let totals = Totals { unmatched_frees: 2, ..Totals::default() };
-    let closed = Closed { totals, outstanding: Held::default(), changed: vec![] };
+    let closed = Closed {
+        totals,
+        outstanding: Held::default(),
+        changed: vec![],
+        regions: ClosedRegions::default(),
+    };
     warmed.push(facts(), closed);
     assert_eq!(names(&growth(0, 0), &warmed, 0), ["older-blocks"]);
 }

@@ -1,4 +1,5 @@
-//! The books: which blocks are outstanding, and which stack made each of them.
+//! The books: which blocks are outstanding, which ranges are mapped, and which stack made each
+//! of them.
 //!
 //! Invariants, held after every event: the total is the sum over the stacks and the sum over
 //! the blocks; what is outstanding is what was outstanding before the batch, plus allocated,
@@ -8,6 +9,7 @@
 //! the counts that make a figure inexact are handed to the verdict as losses.
 
 mod blocks;
+mod regions;
 mod totals;
 
 #[cfg(test)]
@@ -19,6 +21,7 @@ use rustc_hash::FxHashMap;
 use tracer_common::decode::Event;
 
 use self::blocks::{Block, Given};
+pub use self::regions::{ClosedRegions, Mapped, Origin, Purpose};
 pub use self::totals::{Closed, Held, Totals};
 use crate::stacks::{StackId, Stacks};
 
@@ -64,6 +67,8 @@ pub enum Booked {
     },
     /// The target replaced its memory: everything outstanding went.
     Discarded(Held),
+    /// A mapping came, went or changed.
+    Mapping,
     /// A record that cannot be true: a null address, or more memory than an address space.
     Malformed,
 }
@@ -76,6 +81,7 @@ pub struct Ledger {
     /// What each thread gave up to a `realloc` that has not ended.
     limbo: FxHashMap<u32, Given>,
     sums: totals::Sums,
+    regions: regions::Regions,
     batch: u32,
 }
 
@@ -99,6 +105,10 @@ impl Ledger {
             },
             Event::Mark { number } => Booked::Mark { number },
             Event::Exec => self.discard(),
+            Event::Range(ref call) => {
+                self.regions.apply(call);
+                Booked::Mapping
+            }
         }
     }
 
@@ -106,7 +116,12 @@ impl Ledger {
     /// now. Blocks that are born from here on belong to the next batch.
     pub fn close_batch(&mut self) -> Closed {
         self.batch = self.batch.saturating_add(1);
-        self.sums.close()
+        Closed { regions: self.regions.close(), ..self.sums.close() }
+    }
+
+    /// Tells where the program's break is; known best is what a call of `brk` told before.
+    pub fn set_break(&mut self, program_break: u64) {
+        self.regions.set_break(program_break);
     }
 
     /// Number of the batch that is open, from zero; it grows with each close.
@@ -195,6 +210,7 @@ impl Ledger {
     fn discard(&mut self) -> Booked {
         self.blocks.clear();
         self.limbo.clear();
+        self.regions.discard();
         Booked::Discarded(self.sums.discard())
     }
 

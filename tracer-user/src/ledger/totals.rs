@@ -1,6 +1,7 @@
 //! Running sums: of everything, of each stack, of the open batch.
 
 use super::blocks::Block;
+use super::regions::ClosedRegions;
 use crate::stacks::StackId;
 
 /// Bytes and blocks.
@@ -60,6 +61,8 @@ pub struct Closed {
     /// What each stack has outstanding at its end; only stacks that have another figure than
     /// at the end before, in ascending order.
     pub changed: Vec<(StackId, Held)>,
+    /// The mappings at its end.
+    pub regions: ClosedRegions,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -147,7 +150,7 @@ impl Sums {
         }
         changed.sort_unstable_by_key(|(id, _)| *id);
         let totals = std::mem::take(&mut self.open);
-        Closed { totals, outstanding: self.outstanding, changed }
+        Closed { totals, outstanding: self.outstanding, changed, regions: ClosedRegions::default() }
     }
 
     pub(super) const fn outstanding(&self) -> Held {

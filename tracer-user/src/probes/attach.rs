@@ -9,6 +9,7 @@ use aya::{
     Ebpf,
     programs::{
         RawTracePoint, UProbe,
+        raw_trace_point::RawTracePointLink,
         uprobe::{UProbeAttachLocation, UProbeAttachPoint, UProbeLink, UProbeScope},
     },
 };
@@ -72,6 +73,21 @@ pub(super) fn tasks(ebpf: &mut Ebpf) -> Result<(), ProbeError> {
         })?;
     }
     Ok(())
+}
+
+/// Follows the system calls that change mappings, until the guards are dropped. The ends of
+/// calls are watched before their beginnings, as with functions.
+pub(super) fn syscalls(ebpf: &mut Ebpf) -> Result<Vec<RawTracePointLink>, ProbeError> {
+    let set = |(name, tracepoint): (&'static str, &str)| {
+        let error = |error: aya::programs::ProgramError| ProbeError::Load {
+            what: format!("the tracepoint {tracepoint}"),
+            cause: chain(&error),
+        };
+        let program: &mut RawTracePoint = program(ebpf, name)?;
+        let id = program.attach(tracepoint).map_err(error)?;
+        program.take_link(id).map_err(error)
+    };
+    [("mm_exit", "sys_exit"), ("mm_enter", "sys_enter")].into_iter().map(set).collect()
 }
 
 pub(super) fn object(

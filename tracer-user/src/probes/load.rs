@@ -19,6 +19,9 @@ use crate::chain::chain;
 pub(super) const FUNCTION_PROGRAMS: [&str; 4] =
     ["alloc_enter", "alloc_return", "alloc_end", "free_enter"];
 
+/// The programs that see system calls.
+pub(super) const SYSCALL_PROGRAMS: [&str; 2] = ["mm_enter", "mm_exit"];
+
 /// How the programs are set up. Sizes are bounds on kernel memory.
 #[derive(Clone, Debug)]
 pub struct LoadPlan {
@@ -50,7 +53,7 @@ pub(super) fn load(plan: &LoadPlan) -> Result<Loaded, ProbeError> {
         .map_max_entries("SLOTS", plan.max_threads)
         .load(OBJECT)
         .map_err(|error| ProbeError::Load { what: "the maps".to_owned(), cause: chain(&error) })?;
-    for name in ["task_exit", "task_exec", "mark"] {
+    for name in ["task_exit", "task_exec", "mark"].into_iter().chain(SYSCALL_PROGRAMS) {
         let program: &mut RawTracePoint = program(&mut ebpf, name)?;
         program.load().map_err(|error| refused(name, &error))?;
     }
@@ -124,15 +127,16 @@ impl Loaded {
             .map_err(|error| ProbeError::Load { what: "EVENTS".to_owned(), cause: chain(&error) })
     }
 
-    /// Descriptors of every function program, by name.
-    pub(super) fn function_programs(&self) -> Vec<(&'static str, BorrowedFd<'_>)> {
-        match &self.multi {
+    /// Descriptors of every program that books something, by name.
+    pub(super) fn booking_programs(&self) -> Vec<(&'static str, BorrowedFd<'_>)> {
+        let of_aya =
+            |name: &&'static str| Some((*name, self.ebpf.program(name)?.fd().ok()?.as_fd()));
+        let mut programs: Vec<_> = match &self.multi {
             Some(multi) => multi.iter().map(|(name, fd)| (*name, fd.as_fd())).collect(),
-            None => FUNCTION_PROGRAMS
-                .iter()
-                .filter_map(|name| Some((*name, self.ebpf.program(name)?.fd().ok()?.as_fd())))
-                .collect(),
-        }
+            None => FUNCTION_PROGRAMS.iter().filter_map(of_aya).collect(),
+        };
+        programs.extend(SYSCALL_PROGRAMS.iter().filter_map(of_aya));
+        programs
     }
 }
 

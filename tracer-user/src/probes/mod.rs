@@ -17,7 +17,10 @@ use std::{
     os::fd::{AsFd as _, OwnedFd},
 };
 
-use aya::maps::{Array, MapData, PerCpuArray, RingBuf};
+use aya::{
+    maps::{Array, MapData, PerCpuArray, RingBuf},
+    programs::raw_trace_point::RawTracePointLink,
+};
 use tracer_common::count::Count;
 
 pub use attach::{AttachSite, Attached};
@@ -115,19 +118,22 @@ pub fn measure_runs() -> Result<OwnedFd, ProbeError> {
 pub struct Probes {
     // Fields drop from top to bottom: the breakpoints go before the programs.
     attached: Vec<Attached>,
+    syscalls: Vec<RawTracePointLink>,
     loaded: load::Loaded,
     pid: u32,
 }
 
 impl Probes {
-    /// Loads the programs for one target and starts to follow its threads and its image.
+    /// Loads the programs for one target and starts to follow its threads, its image and its
+    /// mappings.
     ///
     /// # Errors
     /// When the kernel refuses; see [`ProbeError`].
     pub fn load(plan: &LoadPlan) -> Result<Self, ProbeError> {
         let mut loaded = load::load(plan)?;
         attach::tasks(&mut loaded.ebpf)?;
-        Ok(Self { attached: Vec::new(), loaded, pid: plan.pid })
+        let syscalls = attach::syscalls(&mut loaded.ebpf)?;
+        Ok(Self { attached: Vec::new(), syscalls, loaded, pid: plan.pid })
     }
 
     /// The ring buffer. To be taken once.
@@ -190,26 +196,26 @@ impl Probes {
             .collect()
     }
 
-    /// How often the kernel did not run one of the function programs because another BPF
+    /// How often the kernel did not run one of the programs that book because another BPF
     /// program was active on the CPU.
     ///
     /// # Errors
     /// When the kernel does not say.
     pub fn skipped(&self) -> Result<u64, ProbeError> {
-        self.loaded.function_programs().into_iter().try_fold(0, |sum, (_, fd)| {
+        self.loaded.booking_programs().into_iter().try_fold(0, |sum, (_, fd)| {
             let info = syscall::program_info(fd)
                 .map_err(|error| ProbeError::Ask { what: "programs", error })?;
             Ok(sum + info.recursion_misses)
         })
     }
 
-    /// How often each function program ran and what it took, where the kernel measures it: from
+    /// How often each program that books ran and what it took, where the kernel measures it: from
     /// the moment that somebody holds what [`measure_runs`] answers.
     ///
     /// # Errors
     /// When the kernel does not say.
     pub fn runs(&self) -> Result<Vec<Runs>, ProbeError> {
-        let runs = self.loaded.function_programs().into_iter().map(|(program, fd)| {
+        let runs = self.loaded.booking_programs().into_iter().map(|(program, fd)| {
             let info = syscall::program_info(fd)
                 .map_err(|error| ProbeError::Ask { what: "programs", error })?;
             Ok(Runs { program, count: info.run_cnt, nanoseconds: info.run_time_ns })
@@ -238,6 +244,7 @@ impl Probes {
             attached.drop_allocations();
         }
         self.attached.clear();
+        self.syscalls.clear();
     }
 
     /// Does this kernel set all probes of an object with one link?

@@ -43,6 +43,9 @@ pub struct Session {
     pub growth: Growth,
     /// Stacks whose outstanding memory changed over the measured batches, most gained first.
     pub stacks: Vec<Stack>,
+    /// Stacks whose mapped memory changed over the measured batches, most gained first.
+    #[serde(default)]
+    pub mappings: Vec<Mapping>,
     /// What was lost, by kind; every kind is there, also at zero.
     pub losses: BTreeMap<String, u64>,
 }
@@ -138,6 +141,39 @@ pub struct Batch {
     pub unmatched_frees: u64,
     /// Resident bytes at its end; `null` when they could not be read.
     pub rss_bytes: Option<u64>,
+    /// The same with shared pages divided by the number of their users.
+    #[serde(default)]
+    pub pss_bytes: Option<u64>,
+    /// Resident bytes of no file.
+    #[serde(default)]
+    pub anonymous_bytes: Option<u64>,
+    /// Bytes that were swapped out.
+    #[serde(default)]
+    pub swap_bytes: Option<u64>,
+    /// Private memory that the program itself has mapped since the tracing began, in whole
+    /// pages, as the fields below; mapped is not resident.
+    #[serde(default)]
+    pub mapped_bytes: u64,
+    /// What allocators have mapped to cut blocks from.
+    #[serde(default)]
+    pub arena_bytes: u64,
+    /// Mapped to be shared with child processes.
+    #[serde(default)]
+    pub shared_bytes: u64,
+    /// Stacks of threads, guards included.
+    #[serde(default)]
+    pub thread_stack_bytes: u64,
+    /// Mapped files.
+    #[serde(default)]
+    pub file_bytes: u64,
+    /// Address space that cannot be used yet, of the program and of allocators.
+    #[serde(default)]
+    pub reserved_bytes: u64,
+    /// Held by allocators and not outstanding: `arena_bytes` minus `heap_bytes`, which is
+    /// caches, fragments and the blocks' own headers. `null` unless the target was traced from
+    /// its start with blocks of every size.
+    #[serde(default)]
+    pub retained_bytes: Option<u64>,
 }
 
 /// Does a batch count?
@@ -165,6 +201,10 @@ pub struct Growth {
     pub grown_bytes: u64,
     /// Bytes lost by the stacks that shrank.
     pub shrunk_bytes: u64,
+    /// Private memory that the program itself has mapped, in whole pages, at the last measured
+    /// end minus at the end of the warm-up. Never a part of `heap_bytes`.
+    #[serde(default)]
+    pub mapped_bytes: i64,
 }
 
 /// One stack.
@@ -180,6 +220,22 @@ pub struct Stack {
     pub per_batch: Vec<i64>,
     /// From the allocator's caller outwards, inlined calls as frames of their own. Empty when
     /// the stack was lost.
+    pub frames: Vec<Frame>,
+}
+
+/// One stack that mapped memory.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Mapping {
+    /// What for: `own`, `shared`, `thread_stack`, `file`, `arena`, `reserved` or
+    /// `arena_reserved`.
+    pub kind: String,
+    /// Bytes that it gained, in whole pages; negative when it gave back.
+    pub bytes: i64,
+    /// Mappings that it gained; one that was cut in two counts twice.
+    pub blocks: i64,
+    /// Bytes that it gained in each measured batch; the sum is `bytes`.
+    pub per_batch: Vec<i64>,
+    /// From the system call's caller outwards; of an allocator's, from the allocator's caller.
     pub frames: Vec<Frame>,
 }
 

@@ -61,8 +61,10 @@ pub(crate) fn session(stacks: &[(i64, &[&str])]) -> Session {
             interval: Some([net as f64 / 4.0; 2]),
             grown_bytes,
             shrunk_bytes,
+            mapped_bytes: 0,
         },
         stacks,
+        mappings: vec![],
         losses: [
             "events",
             "stacks",
@@ -95,6 +97,16 @@ pub(crate) fn batch(index: u32, net: i64) -> Batch {
         freed_blocks: 3900,
         unmatched_frees: u64::from(index == 0),
         rss_bytes: (index != 1).then_some(30_000_000),
+        pss_bytes: (index != 1).then_some(20_000_000),
+        anonymous_bytes: None,
+        swap_bytes: None,
+        mapped_bytes: 0,
+        arena_bytes: 1_000_000,
+        shared_bytes: 0,
+        thread_stack_bytes: 0,
+        file_bytes: 0,
+        reserved_bytes: 0,
+        retained_bytes: None,
     }
 }
 

@@ -15,6 +15,7 @@ use crate::{
     batches::{self, Change},
     exit,
     growth::{self, Budget, Growth, Losses, Notice, Outcome, judge, notices},
+    ledger::Purpose,
     report::{
         Options,
         folder::Folder as Files,
@@ -128,6 +129,7 @@ impl Folder {
         };
         let changed = tracer.batches().changed_stacks();
         session.stacks = stacks(tracer, &changed);
+        session.mappings = mappings(tracer);
         let cut_bytes = bytes_of_cut_stacks(tracer, &changed, &session.stacks);
         let notices = notices(&growth, tracer.batches(), cut_bytes);
         session.notices = notices
@@ -181,7 +183,11 @@ impl Folder {
             },
             warmup: batches.warmup(),
             measured,
-            batches: batches.all().iter().map(batch).collect(),
+            batches: batches
+                .all()
+                .iter()
+                .map(|each| batch(each, tracer.sees_whole_heap()))
+                .collect(),
             growth: model::Growth {
                 heap_bytes: growth.net.bytes,
                 heap_blocks: growth.net.blocks,
@@ -191,15 +197,20 @@ impl Folder {
                     .map(|interval| [interval.low, interval.high]),
                 grown_bytes: growth.grown_bytes,
                 shrunk_bytes: growth.shrunk_bytes,
+                mapped_bytes: batches.mapped_growth(Purpose::Own).bytes,
             },
             stacks: Vec::new(),
+            mappings: Vec::new(),
             losses: losses.entries().map(|(key, count)| (key.to_owned(), count)).collect(),
         })
     }
 }
 
-fn batch(batch: &batches::Batch) -> model::Batch {
+fn batch(batch: &batches::Batch, is_whole: bool) -> model::Batch {
     let totals = &batch.totals;
+    let resident = &batch.facts.resident;
+    let mapped = |purpose| batch.mapped.held(purpose).bytes;
+    let arena_bytes = mapped(Purpose::Arena);
     model::Batch {
         index: batch.index,
         kind: match batch.kind {
@@ -215,7 +226,17 @@ fn batch(batch: &batches::Batch) -> model::Batch {
         allocated_blocks: totals.allocated.blocks,
         freed_blocks: totals.freed.blocks,
         unmatched_frees: totals.unmatched_frees,
-        rss_bytes: batch.facts.rss_bytes,
+        rss_bytes: resident.rss,
+        pss_bytes: resident.pss,
+        anonymous_bytes: resident.anonymous,
+        swap_bytes: resident.swap,
+        mapped_bytes: mapped(Purpose::Own),
+        arena_bytes,
+        shared_bytes: mapped(Purpose::Shared),
+        thread_stack_bytes: mapped(Purpose::ThreadStack),
+        file_bytes: mapped(Purpose::File),
+        reserved_bytes: mapped(Purpose::Reserved).saturating_add(mapped(Purpose::ArenaReserved)),
+        retained_bytes: is_whole.then(|| arena_bytes.saturating_sub(batch.outstanding.bytes)),
     }
 }
 
@@ -272,6 +293,24 @@ fn stacks(tracer: &Tracer, changed: &[(StackId, Change)]) -> Vec<model::Stack> {
             bytes: change.bytes,
             blocks: change.blocks,
             per_batch: tracer.batches().changes_of(*id).iter().map(|change| change.bytes).collect(),
+            frames,
+        })
+        .collect()
+}
+
+/// The origins of mappings that changed, named.
+fn mappings(tracer: &Tracer) -> Vec<model::Mapping> {
+    let changed = tracer.batches().changed_mappings();
+    let hashes: Vec<u64> = changed.iter().map(|(origin, ..)| origin.stack).collect();
+    let named = tracer.named_by_hash(&hashes);
+    changed
+        .iter()
+        .zip(named)
+        .map(|((origin, change, per_batch), frames)| model::Mapping {
+            kind: origin.purpose.name().to_owned(),
+            bytes: change.bytes,
+            blocks: change.blocks,
+            per_batch: per_batch.iter().map(|change| change.bytes).collect(),
             frames,
         })
         .collect()

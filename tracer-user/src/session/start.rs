@@ -77,10 +77,11 @@ pub(super) fn start(
         };
         Tracer::attach_new(tracer).map(drop)
     })?;
-    let tracer = tracer.context("the program was never seen to stop")?;
+    let mut tracer = tracer.context("the program was never seen to stop")?;
     let leads_group = streams != Streams::Inherited;
     let child = Child { child: running.child, ended: None, leads_group };
     tracer.has_allocator()?;
+    tracer.begins_now();
     Ok((tracer, child))
 }
 

@@ -6,7 +6,7 @@ use crate::{
     ledger::Ledger,
     probes::Runs,
     report::model::Frame,
-    stacks::StackId,
+    stacks::{self, StackId},
     symbols::{self, Bound, symbolize},
     target::{allocators::AllocatorObject, process::Process},
 };
@@ -90,15 +90,17 @@ impl Tracer {
 
     /// The frames of each stack, with names, from the allocator's caller outwards.
     pub fn named(&self, ids: &[StackId]) -> Vec<Vec<Frame>> {
-        let stacks: Vec<&[Bound]> = ids.iter().map(|id| self.bound_frames(*id)).collect();
+        let hash = |id: &StackId| self.ledger.stacks().hash(*id).unwrap_or(stacks::LOST);
+        self.named_by_hash(&ids.iter().map(hash).collect::<Vec<_>>())
+    }
+
+    /// The frames of stacks by their hashes, with names, outwards. Empty for a lost stack.
+    pub fn named_by_hash(&self, hashes: &[u64]) -> Vec<Vec<Frame>> {
+        let bound = |hash| self.bound.get(hash).map_or(&[][..], |bound| bound);
+        let stacks: Vec<&[Bound]> = hashes.iter().map(bound).collect();
         let names = symbolize(&self.binder, stacks.iter().flat_map(|stack| stack.iter().copied()));
         let named = |bound: &Bound| names.frames(*bound).iter().map(frame).collect::<Vec<_>>();
         stacks.iter().map(|stack| stack.iter().flat_map(named).collect()).collect()
-    }
-
-    fn bound_frames(&self, id: StackId) -> &[Bound] {
-        let hash = self.ledger.stacks().hash(id);
-        hash.and_then(|hash| self.bound.get(&hash)).map_or(&[], |bound| bound)
     }
 
     /// Allocators that appeared while batches ran: their blocks were missed until then.

@@ -15,10 +15,11 @@ use rustc_hash::FxHashMap;
 use tracer_common::decode::Event;
 
 use crate::{
-    batches::{Batch, Batches, Facts},
+    batches::{Batch, Batches, Facts, Resident},
     intake::{Intake, Paused},
     ledger::{Booked, Closed, Ledger},
     probes::{AttachSite, LoadPlan, ProbeError, Probes, hazard, measure_runs},
+    residency,
     symbols::{Binder, Bound},
     target::{
         allocators::{AllocatorObject, Allocators, Custom},
@@ -70,6 +71,9 @@ pub struct Tracer {
     pause: Duration,
     late: Vec<String>,
     found_trampoline: bool,
+    counts_every_size: bool,
+    /// Was the target traced from its first own instruction, with blocks of every size?
+    sees_whole_heap: bool,
     /// Held while the kernel is to measure the programs.
     run_times: Option<OwnedFd>,
 }
@@ -108,6 +112,8 @@ impl Tracer {
             pause: SHORT,
             late: Vec::new(),
             found_trampoline: false,
+            counts_every_size: options.min_size == 0,
+            sees_whole_heap: false,
             run_times: log::log_enabled!(log::Level::Info).then(measure_runs).transpose()?,
         })
     }
@@ -125,7 +131,21 @@ impl Tracer {
                 log::warn!("process {pid} has no function of {}", custom.name);
             }
         }
+        let mappings = self.process.mappings()?;
+        if let Some(heap) = mappings.list.iter().find(|mapping| mapping.path == "[heap]") {
+            self.ledger.set_break(heap.end);
+        }
         Ok(())
+    }
+
+    /// The target has executed nothing of its own so far.
+    pub fn begins_now(&mut self) {
+        self.sees_whole_heap = self.counts_every_size;
+    }
+
+    /// Is every block of the target in the books, and everything that allocators mapped?
+    pub fn sees_whole_heap(&self) -> bool {
+        self.sees_whole_heap
     }
 
     /// Attaches to allocators that came since, and answers how many there were.
@@ -294,13 +314,18 @@ impl Tracer {
         let duration = self.last_mark.elapsed();
         self.last_mark = Instant::now();
         let closed = self.close().await?;
-        let facts = Facts {
-            label,
-            units,
-            duration_s: duration.as_secs_f64(),
-            rss_bytes: self.process.status().ok().and_then(|status| status.rss_bytes),
-        };
+        let facts =
+            Facts { label, units, duration_s: duration.as_secs_f64(), resident: self.resident() };
         Ok(self.batches.push(facts, closed))
+    }
+
+    fn resident(&self) -> Resident {
+        residency::read(self.process.pid).map_or(Resident::default(), |read| Resident {
+            rss: Some(read.rss),
+            pss: read.pss,
+            anonymous: read.anonymous,
+            swap: read.swap,
+        })
     }
 
     /// Takes every probe out of the target and reads what is left in the ring.

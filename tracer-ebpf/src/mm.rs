@@ -1,0 +1,122 @@
+//! System calls that change mappings.
+//!
+//! A range is given up at the entry of `munmap` or `mremap`, while the caller still owns it, and
+//! taken back when the call fails; what the kernel gives is booked at the return. Any other
+//! order loses the range that another thread gets at the same place in between.
+//!
+//! These two programs run for every system call of the machine, so each first asks what is
+//! cheapest to know: the number at entry, the process at return.
+
+use aya_ebpf::{
+    EbpfContext as _, bindings::pt_regs, helpers::bpf_probe_read_kernel,
+    programs::RawTracePointContext,
+};
+use tracer_common::{
+    count::Count,
+    event::{FLAG_INSIDE, Head, Kind, RangeRecord},
+};
+
+use crate::{arch, call::slot, emit, stack, target::target_tid};
+
+/// `MREMAP_DONTUNMAP`: the old range stays mapped.
+const DONT_UNMAP: u64 = 4;
+
+/// A system call begins.
+///
+/// # Errors
+/// The loss that keeps it from being booked.
+#[inline(always)]
+pub fn enter(ctx: &RawTracePointContext) -> Result<(), Count> {
+    let number: u64 = ctx.arg(1);
+    if number != arch::MUNMAP && number != arch::MREMAP {
+        return Ok(());
+    }
+    let Some(tid) = target_tid() else { return Ok(()) };
+    let regs = regs(ctx)?;
+    let args = arch::SyscallArgs::of(&regs);
+    if number == arch::MREMAP && args.fourth & DONT_UNMAP != 0 {
+        return Ok(());
+    }
+    emit::range(RangeRecord {
+        head: Head { kind: Kind::Unmap as u8, flags: 0, family: 0, tid },
+        addr: args.first,
+        len: args.second,
+        from: 0,
+        from_len: 0,
+        stack: 0,
+        protection: 0,
+        flags: 0,
+    })
+}
+
+/// A system call ends.
+///
+/// # Errors
+/// The loss that keeps it from being booked.
+#[inline(always)]
+pub fn leave(ctx: &RawTracePointContext) -> Result<(), Count> {
+    let Some(tid) = target_tid() else { return Ok(()) };
+    let regs = regs(ctx)?;
+    let number = arch::syscall_number(&regs);
+    let args = arch::SyscallArgs::of(&regs);
+    let returned: u64 = ctx.arg(1);
+    let has_failed = returned >= -4095_i64 as u64;
+    let mut record = RangeRecord {
+        head: Head { kind: Kind::UnmapFailed as u8, flags: 0, family: 0, tid },
+        addr: args.first,
+        len: args.second,
+        from: 0,
+        from_len: 0,
+        stack: 0,
+        protection: args.third as u32,
+        flags: args.fourth as u32,
+    };
+    match number {
+        arch::MMAP if !has_failed => {
+            record.head.kind = Kind::Map as u8;
+            record.addr = returned;
+        }
+        arch::MUNMAP => {
+            if !has_failed {
+                record.head.kind = Kind::Unmapped as u8;
+            }
+            return emit::range(record);
+        }
+        arch::MREMAP if has_failed => return emit::range(record),
+        arch::MREMAP => {
+            record.head.kind = Kind::Remap as u8;
+            record.from = args.first;
+            record.from_len = args.second;
+            record.addr = returned;
+            record.len = args.third;
+        }
+        arch::MPROTECT | arch::PKEY_MPROTECT if !has_failed => {
+            record.head.kind = Kind::Protect as u8;
+        }
+        // Fails by answering the break as it is.
+        arch::BRK => {
+            record.head.kind = Kind::Break as u8;
+            record.addr = returned;
+        }
+        _ => return Ok(()),
+    }
+    let slot = slot(tid)?;
+    let sp = arch::stack_pointer(&regs);
+    record.stack = if slot.call.sp != 0 && sp < slot.call.sp {
+        record.head.flags = FLAG_INSIDE;
+        slot.call.stack
+    } else {
+        stack::capture(slot, tid, sp, arch::frame_pointer(&regs))
+    };
+    emit::range(record)
+}
+
+/// The thread's registers as it entered the kernel with them: the return changes none but the
+/// one for the result, and none has been changed yet.
+#[inline(always)]
+fn regs(ctx: &RawTracePointContext) -> Result<pt_regs, Count> {
+    // SAFETY: the first word of the context of both tracepoints is the address of the saved
+    // registers; the helper checks it.
+    unsafe { bpf_probe_read_kernel((*ctx.as_ptr().cast::<u64>()) as *const pt_regs) }
+        .map_err(|_| Count::ReadFailed)
+}
