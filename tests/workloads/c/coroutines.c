@@ -1,5 +1,5 @@
 /* Two coroutines on one thread. The program's own malloc, around the C library's, switches to
- * the second one in the middle of a call of the first: it allocates and frees 1,000 blocks of
+ * the second one in the middle of a call of the first: it allocates and frees 100 blocks of
  * 32 bytes there, leaves one of 48, and switches back. The first leaves 64 bytes each time. */
 #include <ucontext.h>
 
@@ -8,7 +8,7 @@
 extern void *__libc_malloc(size_t);
 extern void __libc_free(void *);
 
-enum { STACK = 64 << 10, TIMES = 250 };
+enum { STACK = 64 << 10, TIMES = 50 };
 static struct site sites[] = {SITE(first), SITE(second)};
 static char stacks[2][STACK] __attribute__((aligned(4096)));
 static ucontext_t outside, one, two;
@@ -41,7 +41,7 @@ static void run_one(void) {
 
 static void run_two(void) {
     for (;;) {
-        for (int i = 0; i < 1000; i++)
+        for (int i = 0; i < 100; i++)
             free(malloc(32));
         second();
         swapcontext(&two, &one);

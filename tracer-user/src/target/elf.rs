@@ -9,11 +9,13 @@ use std::fs::File;
 use memmap2::Mmap;
 use object::elf::{
     ELFCLASS32, ELFMAG, ET_EXEC, FileHeader64, NT_GNU_BUILD_ID, PF_X, PT_INTERP, PT_LOAD, PT_NOTE,
-    ProgramHeader64, SHN_UNDEF, SHT_DYNSYM, SHT_SYMTAB, STB_GLOBAL, STB_LOCAL, STB_WEAK, STT_FUNC,
-    STT_GNU_IFUNC, STV_HIDDEN, STV_INTERNAL, Sym64,
+    ProgramHeader64, Rela64, SHN_UNDEF, SHT_DYNSYM, SHT_SYMTAB, STB_GLOBAL, STB_LOCAL, STB_WEAK,
+    STT_FUNC, STT_GNU_IFUNC, STV_HIDDEN, STV_INTERNAL, Sym64,
 };
-use object::read::elf::{FileHeader as _, ProgramHeader as _, Sym as _};
-use object::{LittleEndian, SectionIndex};
+use object::read::elf::{
+    FileHeader as _, ProgramHeader as _, Rela as _, SectionHeader as _, Sym as _,
+};
+use object::{LittleEndian, SectionIndex, SymbolIndex};
 
 /// Address as the object file states it (`p_vaddr`, `st_value`, DWARF).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -75,6 +77,15 @@ pub enum Table {
     Dynamic,
     /// Everything; missing from a stripped object.
     Full,
+}
+
+/// What a pointer that the loader fills in points to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Pointee {
+    /// A place in this object.
+    Here(ObjectAddr),
+    /// A symbol of another object.
+    Elsewhere(String),
 }
 
 /// A range of the file that is loaded.
@@ -195,6 +206,35 @@ impl<Data: AsRef<[u8]>> Elf<Data> {
         let len = limit.min(segment.file_size.checked_sub(within)?);
         let end = start.checked_add(len)?;
         self.data.as_ref().get(usize::try_from(start).ok()?..usize::try_from(end).ok()?)
+    }
+
+    /// Where the loader makes the pointer at `slot` point.
+    ///
+    /// # Errors
+    /// When a table is broken.
+    pub fn pointee(&self, slot: ObjectAddr) -> Result<Option<Pointee>, ElfError> {
+        let bytes = self.data.as_ref();
+        let header = FileHeader64::<LittleEndian>::parse(bytes)?;
+        let sections = header.sections(LittleEndian, bytes)?;
+        for section in sections.iter() {
+            let Some((relocations, link)) = section.rela(LittleEndian, bytes)? else { continue };
+            let at = |it: &&Rela64<LittleEndian>| it.r_offset(LittleEndian) == slot.0;
+            let Some(relocation) = relocations.iter().find(at) else { continue };
+            let index = relocation.r_sym(LittleEndian, false);
+            if index == 0 {
+                let addr = relocation.r_addend(LittleEndian).cast_unsigned();
+                return Ok(Some(Pointee::Here(ObjectAddr(addr))));
+            }
+            let symbols = sections.symbol_table_by_index(LittleEndian, bytes, link)?;
+            let symbol = symbols.symbol(SymbolIndex(index as usize))?;
+            if symbol.st_shndx(LittleEndian) != SHN_UNDEF {
+                let addr = symbol.st_value(LittleEndian);
+                return Ok(Some(Pointee::Here(ObjectAddr(addr))));
+            }
+            let name = symbols.symbol_name(LittleEndian, symbol)?;
+            return Ok(Some(Pointee::Elsewhere(String::from_utf8_lossy(name).into_owned())));
+        }
+        Ok(None)
     }
 
     /// Does the file define or ask for a symbol of one of these names?

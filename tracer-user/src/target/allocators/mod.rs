@@ -275,8 +275,8 @@ const STACK_SWITCHES: &[&str] = &[
 
 /// The C library itself has them for others; what it defines does not use them.
 fn is_c_library(elf: &Elf) -> Result<bool, ElfError> {
-    Ok(!elf.is_program
-        && !elf.functions(Table::Dynamic, |name| name == "__libc_start_main")?.is_empty())
+    let start = |name: &str| name == "__libc_start_main";
+    Ok(!elf.functions(Table::Dynamic, start)?.is_empty())
 }
 
 /// A symbol, and what a function of its name does.
@@ -393,7 +393,9 @@ fn probe(
     })?;
     let mut returns = Vec::new();
     if what.throws && what.shape.returns_memory() {
-        for addr in sites::returns(elf, symbol.addr)? {
+        // It may end in a jump to another object's allocator, which has its own probe.
+        let is_probed = |name: &str| Description::of(name).is_some_and(|it| it.shape == what.shape);
+        for addr in sites::returns(elf, symbol.addr, &is_probed)? {
             returns.push(elf.file_offset(addr).ok_or(UntraceableReason::NotCode)?);
         }
     }

@@ -92,17 +92,18 @@ pub fn choose(code: &Code<'_>) -> Result<Site, SiteError> {
 }
 
 /// The return instructions that a call of the function at `entry` may end at, those of
-/// functions that it ends in a jump to included. None when it ends in jumps to other objects
-/// alone.
+/// functions that it ends in a jump to included. It may end in a jump to a function of another
+/// object as well, if that `is_probed` itself.
 ///
 /// # Errors
 /// When not all of them can be found.
 pub fn returns<Data: AsRef<[u8]>>(
     elf: &Elf<Data>,
     entry: ObjectAddr,
+    is_probed: &dyn Fn(&str) -> bool,
 ) -> Result<Vec<ObjectAddr>, SiteError> {
     match elf.machine {
-        object::elf::EM_X86_64 => returns::find(elf, entry),
+        object::elf::EM_X86_64 => returns::find(elf, entry, is_probed),
         _ => Err(SiteError::Returns("not looked for on this machine")),
     }
 }

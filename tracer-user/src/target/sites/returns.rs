@@ -9,7 +9,7 @@ use std::collections::BTreeSet;
 use iced_x86::{Decoder, DecoderOptions, FlowControl, Instruction, OpKind, Register};
 
 use super::SiteError;
-use crate::target::elf::{Elf, ObjectAddr};
+use crate::target::elf::{Elf, ObjectAddr, Pointee};
 
 /// Instructions that are looked at. An `operator new` with its slow paths has some hundreds.
 const LIMIT: usize = 20_000;
@@ -20,6 +20,7 @@ const WINDOW: u64 = 4096;
 pub(super) fn find<Data: AsRef<[u8]>>(
     elf: &Elf<Data>,
     entry: ObjectAddr,
+    is_probed: &dyn Fn(&str) -> bool,
 ) -> Result<Vec<ObjectAddr>, SiteError> {
     let mut seen = BTreeSet::new();
     let mut returns = BTreeSet::new();
@@ -34,7 +35,7 @@ pub(super) fn find<Data: AsRef<[u8]>>(
                 return Err(SiteError::Returns("too much code"));
             }
             let instruction = decode(elf, addr)?;
-            next = follow(&instruction, &mut waiting)?;
+            next = follow(elf, &instruction, &mut waiting, is_probed)?;
             if is_return(&instruction) {
                 returns.insert(ObjectAddr(addr));
             }
@@ -58,7 +59,12 @@ fn is_return(instruction: &Instruction) -> bool {
 
 /// The instruction after this one, if it is reached; other places it leads to are to be
 /// looked at later.
-fn follow(instruction: &Instruction, waiting: &mut Vec<u64>) -> Result<Option<u64>, SiteError> {
+fn follow<Data: AsRef<[u8]>>(
+    elf: &Elf<Data>,
+    instruction: &Instruction,
+    waiting: &mut Vec<u64>,
+    is_probed: &dyn Fn(&str) -> bool,
+) -> Result<Option<u64>, SiteError> {
     match instruction.flow_control() {
         // What follows a call that never returns is looked at in vain: it is other code, whose
         // returns are told by their stack pointer.
@@ -74,12 +80,17 @@ fn follow(instruction: &Instruction, waiting: &mut Vec<u64>) -> Result<Option<u6
             waiting.push(instruction.near_branch_target());
             Ok(None)
         }
-        // The procedure linkage table: another object's function, or one that has a symbol
-        // here, which has its own probe when it is an allocator's.
+        // The procedure linkage table.
         FlowControl::IndirectBranch
             if instruction.op0_kind() == OpKind::Memory
                 && instruction.memory_base() == Register::RIP =>
         {
+            let slot = ObjectAddr(instruction.memory_displacement64());
+            match elf.pointee(slot) {
+                Ok(Some(Pointee::Here(addr))) => waiting.push(addr.0),
+                Ok(Some(Pointee::Elsewhere(name))) if is_probed(&name) => {}
+                _ => return Err(SiteError::Returns("it ends in a jump to another object")),
+            }
             Ok(None)
         }
         FlowControl::IndirectBranch => Err(SiteError::Returns("it jumps to a computed address")),
