@@ -83,6 +83,7 @@ static void batch(int n) {
 int main(int argc, char **argv) {
     mode = argc > 1 ? argv[1] : "";
     /* The tool is to see an allocator and a call of it. */
-    free(malloc(1));
+    void *volatile p = malloc(1);
+    free(p);
     return BATCHES(batch, sites);
 }
