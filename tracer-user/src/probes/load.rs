@@ -9,14 +9,22 @@ use std::{
 use aya::{
     Ebpf, EbpfLoader,
     maps::{Map, MapData, RingBuf},
-    programs::{RawTracePoint, UProbe},
+    programs::{ProgramType, RawTracePoint, UProbe},
+    sys::is_helper_supported,
 };
+use aya_obj::generated::bpf_func_id;
 
 use super::{ProbeError, object::OBJECT, syscall};
 use crate::chain::chain;
 
 /// The programs that are attached to functions of the target.
 pub(super) const FUNCTION_PROGRAMS: [&str; 3] = ["alloc_enter", "alloc_return", "free_enter"];
+
+/// What the programs call that a kernel may lack, and the version that brought it.
+const NEEDED_HELPERS: [(bpf_func_id, &str); 2] = [
+    (bpf_func_id::BPF_FUNC_get_attach_cookie, "attach cookies (5.15)"),
+    (bpf_func_id::BPF_FUNC_loop, "bpf_loop (5.17)"),
+];
 
 /// How the programs are set up. Sizes are bounds on kernel memory.
 #[derive(Clone, Debug)]
@@ -39,6 +47,7 @@ pub(super) struct Loaded {
 }
 
 pub(super) fn load(plan: &LoadPlan) -> Result<Loaded, ProbeError> {
+    check_kernel()?;
     let namespace = super::namespace::of_tracer()?;
     let mut ebpf = EbpfLoader::new()
         .override_global("TARGET_TGID", &plan.pid, true)
@@ -61,6 +70,24 @@ pub(super) fn load(plan: &LoadPlan) -> Result<Loaded, ProbeError> {
         }
     }
     Ok(Loaded { ebpf, multi })
+}
+
+/// Does the kernel have what the programs call? Asked of the kernel itself: distributions carry
+/// features back into older versions.
+fn check_kernel() -> Result<(), ProbeError> {
+    let mut missing = Vec::new();
+    for (helper, name) in NEEDED_HELPERS {
+        let has = is_helper_supported(ProgramType::KProbe, helper).map_err(|error| {
+            ProbeError::Load { what: "a trial program".to_owned(), cause: chain(&error) }
+        })?;
+        if !has {
+            missing.push(name);
+        }
+    }
+    if missing.is_empty() {
+        return Ok(());
+    }
+    Err(ProbeError::Kernel { missing: missing.join(" and ") })
 }
 
 /// Loads the function programs a second time with the attach type that multi links ask for,
