@@ -13,8 +13,15 @@ use crate::cmd::{CommandExt as _, command};
 
 const QEMU: &str = "qemu-system-x86_64";
 /// What a kernel says when nothing good will come any more.
-const LOST: &[&str] =
-    &["Kernel panic", "soft lockup", "hard LOCKUP", "self-detected stall", "blocked for more than"];
+const LOST: &[&str] = &[
+    "Kernel panic",
+    "BUG: ",
+    "Oops",
+    "soft lockup",
+    "hard LOCKUP",
+    "self-detected stall",
+    "blocked for more than",
+];
 
 /// How a machine ended.
 pub(super) struct End {
