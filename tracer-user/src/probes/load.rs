@@ -14,7 +14,7 @@ use aya::{
 };
 use aya_obj::generated::bpf_func_id;
 
-use super::{ProbeError, object::OBJECT, syscall};
+use super::{ProbeError, object, syscall};
 use crate::chain::chain;
 
 /// The programs that are attached to functions of the target.
@@ -49,6 +49,7 @@ pub(super) struct Loaded {
 pub(super) fn load(plan: &LoadPlan) -> Result<Loaded, ProbeError> {
     check_kernel()?;
     let namespace = super::namespace::of_tracer()?;
+    let plain = object::without_tail_calls();
     let mut ebpf = EbpfLoader::new()
         .override_global("TARGET_TGID", &plan.pid, true)
         .override_global("MIN_SIZE", &plan.min_size, true)
@@ -56,13 +57,16 @@ pub(super) fn load(plan: &LoadPlan) -> Result<Loaded, ProbeError> {
         .override_global("PID_NS_INO", &namespace.ino, true)
         .map_max_entries("EVENTS", plan.ring_bytes)
         .map_max_entries("SLOTS", plan.max_threads)
-        .load(OBJECT)
+        .load(&plain)
         .map_err(|error| ProbeError::Load { what: "the maps".to_owned(), cause: chain(&error) })?;
     for name in ["task_exit", "task_exec", "mark"] {
         let program: &mut RawTracePoint = program(&mut ebpf, name)?;
         program.load().map_err(|error| refused(name, &error))?;
     }
-    let multi = load_multi(&ebpf)?;
+    let multi = match load_multi(&ebpf, object::OBJECT) {
+        Err(ProbeError::Refused { .. }) => load_multi(&ebpf, &plain)?,
+        answer => answer?,
+    };
     if multi.is_none() {
         for name in FUNCTION_PROGRAMS {
             let program: &mut UProbe = program(&mut ebpf, name)?;
@@ -93,9 +97,12 @@ fn check_kernel() -> Result<(), ProbeError> {
 /// Loads the function programs a second time with the attach type that multi links ask for,
 /// which aya 0.14 cannot do. They share the maps that aya has made. `None` where the kernel
 /// has no such links.
-fn load_multi(ebpf: &Ebpf) -> Result<Option<HashMap<&'static str, OwnedFd>>, ProbeError> {
+fn load_multi(
+    ebpf: &Ebpf,
+    bytes: &[u8],
+) -> Result<Option<HashMap<&'static str, OwnedFd>>, ProbeError> {
     let broken = |cause: String| ProbeError::Load { what: "the object".to_owned(), cause };
-    let mut object = aya_obj::Object::parse(OBJECT).map_err(|error| broken(chain(&error)))?;
+    let mut object = aya_obj::Object::parse(bytes).map_err(|error| broken(chain(&error)))?;
     let maps = std::mem::take(&mut object.maps);
     let fds: HashMap<&str, RawFd> = ebpf
         .maps()
