@@ -24,4 +24,6 @@ globals! {
     PID_NS_INO, pid_ns_ino: u64;
     /// Requested bytes below which a block is not booked.
     MIN_SIZE, min_size: u64;
+    /// Zero for ever. The compiler does not know that, the verifier does.
+    NEVER, never: u64;
 }

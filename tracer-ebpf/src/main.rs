@@ -17,6 +17,7 @@ mod mm;
 mod stack;
 mod target;
 mod task;
+mod thread_stack;
 
 use aya_ebpf::{
     macros::{raw_tracepoint, uprobe, uretprobe},
@@ -26,12 +27,14 @@ use aya_ebpf::{
 /// An allocator function that returns memory was entered.
 #[uprobe]
 pub fn alloc_enter(ctx: ProbeContext) -> u32 {
+    thread_stack::keep(&ctx);
     count::lost(alloc::enter(&ctx))
 }
 
 /// An allocator function that returns memory returns.
 #[uretprobe]
 pub fn alloc_return(ctx: RetProbeContext) -> u32 {
+    thread_stack::keep(&ctx);
     count::lost(alloc::leave(&ctx))
 }
 
@@ -44,6 +47,7 @@ pub fn alloc_end(ctx: ProbeContext) -> u32 {
 /// A deallocator was entered.
 #[uprobe]
 pub fn free_enter(ctx: ProbeContext) -> u32 {
+    thread_stack::keep(&ctx);
     count::lost(alloc::free(&ctx))
 }
 

@@ -42,8 +42,9 @@ pub static TRAMPOLINE: Array<u64> = Array::with_max_entries(1, 0);
 #[map]
 pub static SCRATCH: PerCpuArray<Scratch> = PerCpuArray::with_max_entries(N_SCRATCH, 0);
 
-/// Buffers per CPU. A walk that finds all taken loses its stack, and counts it.
-pub const N_SCRATCH: u32 = 4;
+/// Buffers per CPU: as many threads can be preempted in a walk there. Eight busy threads of a
+/// slow machine need more than four. A walk that finds all taken loses its stack, and counts it.
+pub const N_SCRATCH: u32 = 16;
 
 /// Bytes of stack that one read copies; a read of this size costs little more than one of
 /// a single word.

@@ -12,6 +12,8 @@ mod demo;
 
 mod bench;
 
+mod kernels;
+
 use std::process::ExitCode;
 
 use anyhow::Result;
@@ -41,6 +43,11 @@ enum Task {
     Demo,
     /// Measure what tracing costs, beside bare runs and libbpf-tools' memleak (root)
     Bench,
+    /// Run the core of the end-to-end tests on other kernels, in QEMU (root, Debian)
+    Kernels {
+        /// Such as 6.1; all when none is named
+        versions: Vec<String>,
+    },
 }
 
 fn main() -> ExitCode {
@@ -68,5 +75,6 @@ fn run() -> Result<ExitCode> {
         Task::Tidy => tidy::run(&workspace),
         Task::Demo => demo::run(&workspace),
         Task::Bench => bench::run(&workspace),
+        Task::Kernels { versions } => kernels::run(&workspace, &versions),
     }
 }

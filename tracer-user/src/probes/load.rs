@@ -9,10 +9,12 @@ use std::{
 use aya::{
     Ebpf, EbpfLoader,
     maps::{Map, MapData, RingBuf},
-    programs::{RawTracePoint, UProbe},
+    programs::{ProgramType, RawTracePoint, UProbe},
+    sys::is_helper_supported,
 };
+use aya_obj::generated::bpf_func_id;
 
-use super::{ProbeError, object::OBJECT, syscall};
+use super::{ProbeError, object, syscall};
 use crate::chain::chain;
 
 /// The programs that are attached to functions of the target.
@@ -21,6 +23,12 @@ pub(super) const FUNCTION_PROGRAMS: [&str; 4] =
 
 /// The programs that see system calls.
 pub(super) const SYSCALL_PROGRAMS: [&str; 2] = ["mm_enter", "mm_exit"];
+
+/// What the programs call that a kernel may lack, and the version that brought it.
+const NEEDED_HELPERS: [(bpf_func_id, &str); 2] = [
+    (bpf_func_id::BPF_FUNC_get_attach_cookie, "attach cookies (5.15)"),
+    (bpf_func_id::BPF_FUNC_loop, "bpf_loop (5.17)"),
+];
 
 /// How the programs are set up. Sizes are bounds on kernel memory.
 #[derive(Clone, Debug)]
@@ -43,7 +51,9 @@ pub(super) struct Loaded {
 }
 
 pub(super) fn load(plan: &LoadPlan) -> Result<Loaded, ProbeError> {
+    check_kernel()?;
     let namespace = super::namespace::of_tracer()?;
+    let plain = object::without_tail_calls();
     let mut ebpf = EbpfLoader::new()
         .override_global("TARGET_TGID", &plan.pid, true)
         .override_global("MIN_SIZE", &plan.min_size, true)
@@ -51,13 +61,16 @@ pub(super) fn load(plan: &LoadPlan) -> Result<Loaded, ProbeError> {
         .override_global("PID_NS_INO", &namespace.ino, true)
         .map_max_entries("EVENTS", plan.ring_bytes)
         .map_max_entries("SLOTS", plan.max_threads)
-        .load(OBJECT)
+        .load(&plain)
         .map_err(|error| ProbeError::Load { what: "the maps".to_owned(), cause: chain(&error) })?;
     for name in ["task_exit", "task_exec", "mark"].into_iter().chain(SYSCALL_PROGRAMS) {
         let program: &mut RawTracePoint = program(&mut ebpf, name)?;
         program.load().map_err(|error| refused(name, &error))?;
     }
-    let multi = load_multi(&ebpf)?;
+    let multi = match load_multi(&ebpf, object::OBJECT) {
+        Err(ProbeError::Refused { .. }) => load_multi(&ebpf, &plain)?,
+        answer => answer?,
+    };
     if multi.is_none() {
         for name in FUNCTION_PROGRAMS {
             let program: &mut UProbe = program(&mut ebpf, name)?;
@@ -67,12 +80,33 @@ pub(super) fn load(plan: &LoadPlan) -> Result<Loaded, ProbeError> {
     Ok(Loaded { ebpf, multi })
 }
 
+/// Does the kernel have what the programs call? Asked of the kernel itself: distributions carry
+/// features back into older versions.
+fn check_kernel() -> Result<(), ProbeError> {
+    let mut missing = Vec::new();
+    for (helper, name) in NEEDED_HELPERS {
+        let has = is_helper_supported(ProgramType::KProbe, helper).map_err(|error| {
+            ProbeError::Load { what: "a trial program".to_owned(), cause: chain(&error) }
+        })?;
+        if !has {
+            missing.push(name);
+        }
+    }
+    if missing.is_empty() {
+        return Ok(());
+    }
+    Err(ProbeError::Kernel { missing: missing.join(" and ") })
+}
+
 /// Loads the function programs a second time with the attach type that multi links ask for,
 /// which aya 0.14 cannot do. They share the maps that aya has made. `None` where the kernel
 /// has no such links.
-fn load_multi(ebpf: &Ebpf) -> Result<Option<HashMap<&'static str, OwnedFd>>, ProbeError> {
+fn load_multi(
+    ebpf: &Ebpf,
+    bytes: &[u8],
+) -> Result<Option<HashMap<&'static str, OwnedFd>>, ProbeError> {
     let broken = |cause: String| ProbeError::Load { what: "the object".to_owned(), cause };
-    let mut object = aya_obj::Object::parse(OBJECT).map_err(|error| broken(chain(&error)))?;
+    let mut object = aya_obj::Object::parse(bytes).map_err(|error| broken(chain(&error)))?;
     let maps = std::mem::take(&mut object.maps);
     let fds: HashMap<&str, RawFd> = ebpf
         .maps()

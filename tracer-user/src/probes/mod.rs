@@ -29,6 +29,12 @@ pub use load::LoadPlan;
 /// Why the kernel side could not be brought in place.
 #[derive(Debug, thiserror::Error)]
 pub enum ProbeError {
+    /// The kernel is too old.
+    #[error("this kernel lacks {missing}; outlive needs Linux 5.17 or later")]
+    Kernel {
+        /// What it lacks, with the versions that brought it.
+        missing: String,
+    },
     /// A map or the object could not be made.
     #[error("the kernel did not take {what} of the tracer: {cause}")]
     Load {

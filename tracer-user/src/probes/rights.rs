@@ -38,7 +38,7 @@ pub enum RightsError {
     /// The kernel does not describe its types.
     #[error(
         "this kernel has no BTF (/sys/kernel/btf/vmlinux is missing); outlive needs a kernel \
-         built with CONFIG_DEBUG_INFO_BTF, version 5.15 or later"
+         built with CONFIG_DEBUG_INFO_BTF, version 5.17 or later"
     )]
     NoBtf,
     /// `/proc` could not be read.
