@@ -41,6 +41,7 @@ pub fn alloc_return(ctx: RetProbeContext) -> u32 {
 /// An allocator function that returns memory is at its return instruction.
 #[uprobe]
 pub fn alloc_end(ctx: ProbeContext) -> u32 {
+    thread_stack::keep(&ctx);
     count::lost(alloc::leave_here(&ctx))
 }
 

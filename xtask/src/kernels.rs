@@ -43,9 +43,6 @@ const KERNELS: &[Kernel] = &[
     Kernel { version: "7.2", suite: "sid", expected: Expected::Works },
 ];
 
-/// The ends of what is supported: probes one by one, and the newest.
-pub(crate) const FEW: &[&str] = &["6.1", "7.2"];
-
 /// For one test. Without acceleration everything takes about twenty times longer.
 const TEST_LIMIT: Duration = Duration::from_secs(150);
 /// For booting and switching off.

@@ -7,7 +7,6 @@ use std::process::{Command, ExitCode, Stdio};
 use anyhow::{Context as _, Result};
 
 use crate::cmd::{CommandExt as _, Workspace, command, is_root, shown};
-use crate::kernels;
 use crate::setup::{self, Toolchain};
 use crate::tidy;
 
@@ -78,7 +77,6 @@ pub(crate) fn run(workspace: &Workspace) -> Result<ExitCode> {
         ]),
     );
     run.end_to_end(workspace, in_ci)?;
-    run.other_kernels(workspace, in_ci)?;
 
     println!();
     for failure in &run.failures {
@@ -178,26 +176,6 @@ impl Run {
             tests.env("OUTLIVE_TESTS_REQUIRE_ALL", "1");
         }
         self.cargo_test(name, &mut tests);
-        Ok(())
-    }
-
-    fn other_kernels(&mut self, workspace: &Workspace, in_ci: bool) -> Result<()> {
-        let name = "other kernels";
-        headline(name);
-        if let Some(why) = kernels::missing()? {
-            println!("**** SKIPPED {name}: {why} ****");
-            self.add(name, if in_ci { Tally::FAILED } else { Tally::SKIPPED });
-            return Ok(());
-        }
-        match kernels::boot(workspace, kernels::FEW) {
-            Ok(kernels::Outcome { passed, failed }) => {
-                self.add(name, Tally { passed, failed, skipped: 0 });
-            }
-            Err(err) => {
-                println!("{err:#}");
-                self.add(name, Tally::FAILED);
-            }
-        }
         Ok(())
     }
 }

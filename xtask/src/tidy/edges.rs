@@ -63,7 +63,7 @@ const CRATES: &[(&str, &[&str])] = &[
     ("iced_x86", &["target"]),
     ("indicatif", &["cli", "session"]),
     ("inferno", &["report"]),
-    ("object", &["target", "symbols"]),
+    ("object", &["probes", "target", "symbols"]),
     ("tokio", &["cli", "control", "intake", "session"]),
 ];
 

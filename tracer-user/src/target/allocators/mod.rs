@@ -5,6 +5,7 @@
 //! loader to know, and the outermost call of a thread counts once.
 
 mod custom;
+mod error;
 mod functions;
 
 use std::ffi::OsString;
@@ -16,8 +17,8 @@ use rustc_hash::FxHashMap;
 use tracer_common::cookie::Cookie;
 
 pub use self::custom::{Custom, CustomError};
+pub use self::error::{AllocatorError, Unreadable};
 pub use self::functions::Description;
-use super::Class;
 use super::elf::{Elf, ElfError, FileOffset, Function as ElfFunction, FunctionKind, Table};
 use super::mappings::{FileId, Mapping};
 use super::objects::{OpenError, open_mapped};
@@ -88,50 +89,6 @@ impl AllocatorObject {
     pub fn hands_out(&self) -> bool {
         self.functions.iter().any(|function| function.cookie.shape.returns_memory())
     }
-}
-
-/// Why there is no allocator to trace.
-#[derive(Debug, thiserror::Error)]
-pub enum AllocatorError {
-    /// The process could not be asked.
-    #[error(transparent)]
-    Process(#[from] ProcessError),
-    /// None of its objects defines one.
-    #[error(
-        "no allocator symbol in {}; outlive needs malloc and free in a mapped object, and cannot \
-         trace a stripped static program", list(.searched, .unreadable)
-    )]
-    None {
-        /// Objects that were searched.
-        searched: Vec<String>,
-        /// Objects that could not be.
-        unreadable: Vec<Unreadable>,
-    },
-}
-
-impl AllocatorError {
-    /// Whose fault it is.
-    pub const fn class(&self) -> Class {
-        match self {
-            Self::Process(error) => error.class(),
-            Self::None { .. } => Class::Environment,
-        }
-    }
-}
-
-/// A mapped object that could not be searched.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Unreadable {
-    /// Path as shown.
-    pub path: String,
-    /// Why not.
-    pub reason: String,
-}
-
-fn list(searched: &[String], unreadable: &[Unreadable]) -> String {
-    let unread = unreadable.iter().map(|object| format!("{} ({})", object.path, object.reason));
-    let names: Vec<_> = searched.iter().cloned().chain(unread).collect();
-    if names.is_empty() { "any object (no file is mapped)".to_owned() } else { names.join(", ") }
 }
 
 /// The search for allocators, which may be repeated: objects come with `dlopen`.

@@ -134,7 +134,7 @@ fn a_stripped_static_program_is_refused_by_name() {
     let mut program = folder.run(PRINT_MALLOC, &["-static", "-s"]);
     program.addr();
     let error = Allocators::default().find(&program.process()).expect_err("no symbols");
-    assert_eq!(error.class(), Class::Environment);
+    assert_eq!(error.class(), crate::target::Class::Environment);
     let text = error.to_string();
     assert!(text.starts_with("no allocator symbol in /"), "{text}");
     assert!(text.contains("/program; outlive needs malloc and free"), "{text}");
