@@ -11,6 +11,7 @@ use aya::{
     maps::{Map, MapData, RingBuf},
     programs::{ProgramType, RawTracePoint, UProbe},
     sys::is_helper_supported,
+    util::KernelVersion,
 };
 use aya_obj::generated::bpf_func_id;
 
@@ -67,8 +68,9 @@ pub(super) fn load(plan: &LoadPlan) -> Result<Loaded, ProbeError> {
         let program: &mut RawTracePoint = program(&mut ebpf, name)?;
         program.load().map_err(|error| refused(name, &error))?;
     }
+    // Only where no program can get a private stack is it safe to do without the guard.
     let multi = match load_multi(&ebpf, object::OBJECT) {
-        Err(ProbeError::Refused { .. }) => load_multi(&ebpf, &plain)?,
+        Err(ProbeError::Refused { .. }) if !may_have_private_stacks() => load_multi(&ebpf, &plain)?,
         answer => answer?,
     };
     if multi.is_none() {
@@ -78,6 +80,12 @@ pub(super) fn load(plan: &LoadPlan) -> Result<Loaded, ProbeError> {
         }
     }
     Ok(Loaded { ebpf, multi })
+}
+
+/// Could this kernel give a program a private stack per CPU? It came with 6.13 and cannot be
+/// asked for; a version that cannot be read counts as new.
+fn may_have_private_stacks() -> bool {
+    KernelVersion::current().map_or(true, |version| version >= KernelVersion::new(6, 13, 0))
 }
 
 /// Does the kernel have what the programs call? Asked of the kernel itself: distributions carry

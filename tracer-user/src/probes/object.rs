@@ -32,19 +32,3 @@ pub(super) fn without_tail_calls() -> Vec<u8> {
     }
     bytes
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn calls(bytes: &[u8]) -> usize {
-        bytes.chunks_exact(8).filter(|insn| **insn == TAIL_CALL).count()
-    }
-
-    #[test]
-    fn every_program_on_a_function_loses_its_tail_call() {
-        assert_eq!(calls(OBJECT), 3);
-        let plain = without_tail_calls();
-        assert_eq!((calls(&plain), plain.len()), (0, OBJECT.len()));
-    }
-}
