@@ -124,7 +124,7 @@ pub fn is_ending(slot: &mut Slot, tid: u32, sp: u64) -> bool {
 /// Forgets everything about a thread.
 #[inline(always)]
 pub fn forget(tid: u32) {
-    let n_parked = SLOTS.get_ptr(&tid).map_or(0, |slot| {
+    let n_parked = SLOTS.get_ptr(tid).map_or(0, |slot| {
         // SAFETY: a live map value, read once.
         unsafe { (*slot).n_parked }
     });
@@ -156,8 +156,8 @@ fn set_aside(slot: &mut Slot, tid: u32, sp: u64) {
     if !is_same_stack {
         for index in 0..MAX_PARKED {
             let key = parking(tid, index);
-            if PARKED.get_ptr(&key).is_none() {
-                if PARKED.insert(&key, &slot.call, 0).is_ok() {
+            if PARKED.get_ptr(key).is_none() {
+                if PARKED.insert(key, slot.call, 0).is_ok() {
                     slot.n_parked += 1;
                 }
                 break;
@@ -173,7 +173,7 @@ fn set_aside(slot: &mut Slot, tid: u32, sp: u64) {
 fn take_up(slot: &mut Slot, tid: u32, sp: u64, returns: bool) -> bool {
     for index in 0..MAX_PARKED {
         let key = parking(tid, index);
-        let Some(call) = PARKED.get_ptr(&key) else { continue };
+        let Some(call) = PARKED.get_ptr(key) else { continue };
         // SAFETY: a live map value, which only this thread writes: its id is in the key.
         let call = unsafe { &*call };
         let is_it = if returns { call.sp == sp } else { is_within(call.sp, sp) };
@@ -184,7 +184,7 @@ fn take_up(slot: &mut Slot, tid: u32, sp: u64, returns: bool) -> bool {
                 if !slot.call.throws() && !slot.call.is_free() {
                     count::bump(Count::Abandoned);
                 }
-                let _ = PARKED.insert(&key, &slot.call, 0);
+                let _ = PARKED.insert(key, slot.call, 0);
             } else {
                 let _ = PARKED.remove(key);
                 slot.n_parked -= 1;

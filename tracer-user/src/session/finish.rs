@@ -141,6 +141,7 @@ impl Folder {
                 text: notice.to_string(),
             })
             .collect();
+        session.notices.extend(untraceable(tracer));
         self.files.write(&session, &Options { top: 20, width: 80, color: false })?;
         Ok(Finished { session, folder: self.files.path().to_owned() })
     }
@@ -320,6 +321,25 @@ fn family(tracer: &Tracer, id: StackId) -> String {
     let family = tracer.ledger().stacks().family(id);
     let object = tracer.objects().iter().find(|object| Some(object.family) == family);
     object.map_or_else(|| "unknown".to_owned(), |object| object.family_name.clone())
+}
+
+/// Functions of probed allocators that carry no probe: what they handed out is in no figure.
+fn untraceable(tracer: &Tracer) -> Option<model::Notice> {
+    let names: Vec<String> = tracer
+        .objects()
+        .iter()
+        .flat_map(|object| &object.untraceable)
+        .map(|function| function.names.join("="))
+        .collect();
+    (!names.is_empty()).then(|| model::Notice {
+        name: "untraceable".to_owned(),
+        text: format!(
+            "blocks of {} are in no figure, since these cannot be probed; `outlive doctor -p {}` \
+             says why",
+            names.join(", "),
+            tracer.process().pid
+        ),
+    })
 }
 
 /// Bytes gained by stacks whose callers are not all known.

@@ -66,8 +66,9 @@ fn follow<Data: AsRef<[u8]>>(
     is_probed: &dyn Fn(&str) -> bool,
 ) -> Result<Option<u64>, SiteError> {
     match instruction.flow_control() {
-        // What follows a call that never returns is looked at in vain: it is other code, whose
-        // returns are told by their stack pointer.
+        FlowControl::Call if never_returns(elf, instruction.near_branch_target(), 0) => Ok(None),
+        // What follows another call that never returns is looked at in vain: it is other code,
+        // whose returns are told by their stack pointer.
         FlowControl::Next
         | FlowControl::XbeginXabortXend
         | FlowControl::Call
@@ -80,20 +81,101 @@ fn follow<Data: AsRef<[u8]>>(
             waiting.push(instruction.near_branch_target());
             Ok(None)
         }
-        // The procedure linkage table.
-        FlowControl::IndirectBranch
-            if instruction.op0_kind() == OpKind::Memory
-                && instruction.memory_base() == Register::RIP =>
-        {
-            let slot = ObjectAddr(instruction.memory_displacement64());
-            match elf.pointee(slot) {
-                Ok(Some(Pointee::Here(addr))) => waiting.push(addr.0),
-                Ok(Some(Pointee::Elsewhere(name))) if is_probed(&name) => {}
-                _ => return Err(SiteError::Returns("it ends in a jump to another object")),
+        FlowControl::IndirectBranch => match linked(elf, instruction) {
+            Some(Pointee::Here(addr)) => {
+                waiting.push(addr.0);
+                Ok(None)
             }
-            Ok(None)
-        }
-        FlowControl::IndirectBranch => Err(SiteError::Returns("it jumps to a computed address")),
+            Some(Pointee::Elsewhere(name)) if is_probed(&name) => Ok(None),
+            Some(Pointee::Elsewhere(_)) => {
+                Err(SiteError::Returns("it ends in a jump to another object"))
+            }
+            None => Err(SiteError::Returns("it jumps to a computed address")),
+        },
         FlowControl::Return | FlowControl::Interrupt | FlowControl::Exception => Ok(None),
+    }
+}
+
+/// Functions of other objects that never return.
+const ENDS: &[&str] = &[
+    "__assert_fail",
+    "__cxa_rethrow",
+    "__cxa_throw",
+    "__stack_chk_fail",
+    "_ZSt17__throw_bad_allocv",
+    "_ZSt9terminatev",
+    "_Unwind_Resume",
+    "_exit",
+    "abort",
+    "exit",
+];
+/// Instructions of a called function that are looked at to see whether it returns, and how deep
+/// in the calls that it makes.
+const CALLED_LIMIT: usize = 500;
+const CALLED_DEPTH: u32 = 3;
+
+/// Is it certain that a call of the function at `entry` does not return? Behind such a call
+/// other code follows, which is not part of the function.
+fn never_returns<Data: AsRef<[u8]>>(elf: &Elf<Data>, entry: u64, depth: u32) -> bool {
+    let mut seen = BTreeSet::new();
+    let mut waiting = vec![entry];
+    while let Some(addr) = waiting.pop() {
+        if !seen.insert(addr) {
+            continue;
+        }
+        let Ok(instruction) = decode(elf, addr) else { return false };
+        if seen.len() > CALLED_LIMIT || is_return(&instruction) {
+            return false;
+        }
+        match instruction.flow_control() {
+            FlowControl::IndirectBranch => match linked(elf, &instruction) {
+                Some(Pointee::Here(addr)) => waiting.push(addr.0),
+                Some(Pointee::Elsewhere(name)) if ENDS.contains(&name.as_str()) => {}
+                _ => return false,
+            },
+            FlowControl::Call
+                if depth < CALLED_DEPTH
+                    && never_returns(elf, instruction.near_branch_target(), depth + 1) => {}
+            FlowControl::UnconditionalBranch => waiting.push(instruction.near_branch_target()),
+            FlowControl::ConditionalBranch => {
+                waiting.extend([instruction.near_branch_target(), instruction.next_ip()]);
+            }
+            FlowControl::Exception => {}
+            _ => waiting.push(instruction.next_ip()),
+        }
+    }
+    true
+}
+
+/// What a jump through a pointer of the linkage table leads to.
+fn linked<Data: AsRef<[u8]>>(elf: &Elf<Data>, instruction: &Instruction) -> Option<Pointee> {
+    let is_linked =
+        instruction.op0_kind() == OpKind::Memory && instruction.memory_base() == Register::RIP;
+    let slot = ObjectAddr(instruction.memory_displacement64());
+    if is_linked { elf.pointee(slot).ok()? } else { None }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::File;
+
+    use super::*;
+    use crate::target::elf::Table;
+    use crate::target::test_program::Folder;
+
+    #[test]
+    fn behind_a_call_that_never_returns_is_other_code() {
+        let folder = Folder::new();
+        // The function at hand is followed by one that jumps to another object.
+        let source = "__asm__(\".globl gives, fails, other\\n.type gives, @function\\n\"\n\
+            \"gives: test %rdi, %rdi\\n jz 1f\\n ret\\n1: call fails\\n\"\n\
+            \"other: jmp puts@plt\\n\"\n\
+            \".type fails, @function\\nfails: sub $8, %rsp\\n call abort@plt\\n nop\\n ret\\n\");\n";
+        let path = folder.compile("ends.so", source, &["-shared", "-fPIC"]);
+        let elf = Elf::open(&File::open(path).expect("just made")).expect("an object");
+        let gives = &elf.functions(Table::Dynamic, |name| name == "gives").expect("symbols")[0];
+        let found = find(&elf, gives.addr, &|_| false).expect("its returns");
+        // After test (3 bytes) and jz (2).
+        assert_eq!(found, [ObjectAddr(gives.addr.0 + 5)]);
     }
 }
