@@ -4,7 +4,7 @@ use anyhow::{Result, ensure};
 
 use crate::cmd::{CommandExt as _, command, is_root};
 
-/// Program that shows that the packages are there, and the Debian packages.
+/// Program or file that shows that the packages are there, and the Debian packages.
 const NEEDS: &[(&str, &[&str])] = &[
     ("cc", &["gcc", "libc6-dev"]),
     ("c++", &["g++"]),
@@ -17,7 +17,17 @@ const NEEDS: &[(&str, &[&str])] = &[
     ("npm", &["npm"]),
     ("redis-server", &["redis-server"]),
     ("setpriv", &["util-linux"]),
+    // Allocators and libraries that programs of the tests are linked with: no program shows
+    // that they are there, but a header does.
+    ("/usr/include/jemalloc/jemalloc.h", &["libjemalloc-dev"]),
+    ("/usr/include/gperftools/tcmalloc.h", &["libgoogle-perftools-dev"]),
+    (MIMALLOC, &["libmimalloc-dev"]),
+    ("/usr/include/sqlite3.h", &["libsqlite3-dev"]),
+    ("/usr/include/openssl/crypto.h", &["libssl-dev"]),
 ];
+
+/// mimalloc keeps its header in a folder named after its version.
+const MIMALLOC: &str = "/usr/lib/x86_64-linux-gnu/libmimalloc.so";
 
 /// Installs what is missing.
 pub(crate) fn install() -> Result<()> {
