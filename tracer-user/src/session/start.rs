@@ -75,7 +75,7 @@ pub(super) fn start(
             Some(tracer) => tracer,
             None => tracer.insert(Tracer::load(Process::open(process.pid)?, options)?),
         };
-        Tracer::attach_new(tracer).map(drop)
+        tracer.attach_new()
     })?;
     let mut tracer = tracer.context("the program was never seen to stop")?;
     let leads_group = streams != Streams::Inherited;

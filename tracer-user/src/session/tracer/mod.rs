@@ -148,16 +148,15 @@ impl Tracer {
         self.sees_whole_heap
     }
 
-    /// Attaches to allocators that came since, and answers how many there were.
+    /// Attaches to allocators that came since.
     ///
     /// # Errors
     /// When the kernel sets no probe.
-    pub fn attach_new(&mut self) -> anyhow::Result<usize> {
+    pub fn attach_new(&mut self) -> anyhow::Result<()> {
         let found = self.allocators.find_new(&self.process)?;
-        let n_found = found.len();
         self.attach_to(found)?;
         self.binder.refresh(&self.process);
-        Ok(n_found)
+        Ok(())
     }
 
     fn attach_to(&mut self, found: Vec<AllocatorObject>) -> anyhow::Result<()> {
@@ -281,7 +280,7 @@ impl Tracer {
         }
         let n_known = self.objects.len();
         match self.attach_new() {
-            Ok(_) => {
+            Ok(()) => {
                 let came = self.objects[n_known..].iter().filter(|object| object.hands_out());
                 self.late.extend(came.map(|object| object.path.to_string_lossy().into_owned()));
             }
