@@ -44,6 +44,10 @@ counters! {
     StackResent = 6, "stacks_resent", false;
     /// Calls of other processes that ran our program; ignored.
     Foreign = 7, "foreign", false;
+    /// Processes that the target made and that are not followed, because nobody asked for it.
+    NotFollowed = 8, "not_followed", false;
+    /// Processes that were made and could not be followed: no room in a table.
+    Unfollowed = 9, "processes", true;
 }
 
 impl Count {

@@ -2,8 +2,8 @@
 //! or a reason, never a panic.
 
 use crate::event::{
-    AddrRecord, AllocRecord, FLAG_INSIDE, FLAG_REPEAT, FLAG_RESIZED, Head, Kind, MAX_FRAMES,
-    RangeRecord, StackEnd, StackHead,
+    AddrRecord, AllocRecord, FLAG_HELD, FLAG_INSIDE, FLAG_OTHER_THREAD, FLAG_REPEAT, FLAG_RESIZED,
+    FLAG_SHARES, Head, Kind, MAX_FRAMES, RangeRecord, SpaceRecord, StackEnd, StackHead,
 };
 
 /// One record, decoded. Borrows the frames of a stack from the record.
@@ -54,6 +54,8 @@ pub enum Event<'a> {
     },
     /// The frames of a stack.
     Stack {
+        /// Thread that called.
+        tid: u32,
         /// The stack's hash.
         hash: u64,
         /// Its return addresses, innermost first.
@@ -66,10 +68,61 @@ pub enum Event<'a> {
         /// The number that was asked for.
         number: u64,
     },
-    /// The target's memory was replaced.
-    Exec,
+    /// Something about a process and its address space.
+    Space(Space),
     /// A system call that changes mappings.
     Range(Range),
+}
+
+/// A process or a thread, and its address space.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Space {
+    /// What happened.
+    pub turn: Turn,
+    /// Thread that it happened to, or that called.
+    pub tid: u32,
+    /// Number of the address space.
+    pub space: u64,
+    /// Of a [`Turn::Fork`], the address space that is copied; of a [`Turn::Exec`], the one that
+    /// is left.
+    pub from: u64,
+    /// Of a [`Turn::Born`], hash of the stack that made the process; zero when it was lost.
+    pub stack: u64,
+    /// Id of the process; zero of a [`Turn::Fork`] and a [`Turn::Thread`].
+    pub pid: u32,
+    /// Of a [`Turn::Born`], id of the process that made it.
+    pub parent: u32,
+    /// The process waits to be continued.
+    pub held: bool,
+    /// Of a [`Turn::Born`]: the address space is the parent's.
+    pub shares: bool,
+    /// Of a [`Turn::Exec`]: the thread that called was not the first of its process.
+    pub by_other_thread: bool,
+}
+
+/// A turn in the life of a process or a thread.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Turn {
+    /// An address space is copied.
+    Fork,
+    /// A process begins.
+    Born,
+    /// A process replaces its image.
+    Exec,
+    /// A thread is seen for the first time.
+    Thread,
+}
+
+impl Turn {
+    const fn of(kind: Kind) -> Option<Self> {
+        match kind {
+            Kind::Fork => Some(Self::Fork),
+            Kind::Born => Some(Self::Born),
+            Kind::Exec => Some(Self::Exec),
+            Kind::Thread => Some(Self::Thread),
+            _ => None,
+        }
+    }
 }
 
 /// A system call that changes mappings. Lengths are what the caller said, not yet in pages.
@@ -83,7 +136,8 @@ pub struct Range {
     pub addr: u64,
     /// Its bytes.
     pub len: u64,
-    /// Of a [`Change::Remap`], where the range was before.
+    /// Of a [`Change::Remap`], where the range was before; of a [`Change::Map`] that holds code of
+    /// a file, the process.
     pub from: u64,
     /// Of a [`Change::Remap`], its bytes before.
     pub from_len: u64,
@@ -95,6 +149,8 @@ pub struct Range {
     pub flags: u32,
     /// An allocator call of the thread was in flight.
     pub inside: bool,
+    /// The process waits to be continued.
+    pub held: bool,
 }
 
 /// What a system call did to mappings.
@@ -126,14 +182,7 @@ impl Change {
             Kind::Remap => Some(Self::Remap),
             Kind::Protect => Some(Self::Protect),
             Kind::Break => Some(Self::Break),
-            Kind::Alloc
-            | Kind::Free
-            | Kind::GiveUp
-            | Kind::TakeBack
-            | Kind::Release
-            | Kind::Stack
-            | Kind::Mark
-            | Kind::Exec => None,
+            _ => None,
         }
     }
 }
@@ -217,6 +266,22 @@ pub fn decode(bytes: &[u8]) -> Result<Event<'_>, DecodeError> {
             protection: half(bytes, 48),
             flags: half(bytes, 52),
             inside: flags & FLAG_INSIDE != 0,
+            held: flags & FLAG_HELD != 0,
+        }));
+    }
+    if let Some(turn) = Turn::of(kind) {
+        need(bytes, size_of::<SpaceRecord>())?;
+        return Ok(Event::Space(Space {
+            turn,
+            tid,
+            space: word(bytes, 8),
+            from: word(bytes, 16),
+            stack: word(bytes, 24),
+            pid: half(bytes, 32),
+            parent: half(bytes, 36),
+            held: flags & FLAG_HELD != 0,
+            shares: flags & FLAG_SHARES != 0,
+            by_other_thread: flags & FLAG_OTHER_THREAD != 0,
         }));
     }
     match kind {
@@ -242,7 +307,7 @@ pub fn decode(bytes: &[u8]) -> Result<Event<'_>, DecodeError> {
             let end = StackEnd::from_u32(end).ok_or(DecodeError::Unknown { number: end })?;
             need(bytes, size_of::<StackHead>() + n * 8)?;
             let frames = Frames(&bytes[size_of::<StackHead>()..][..n * 8]);
-            Ok(Event::Stack { hash: word(bytes, 8), frames, end })
+            Ok(Event::Stack { tid, hash: word(bytes, 8), frames, end })
         }
         _ => {
             need(bytes, size_of::<AddrRecord>())?;
@@ -252,8 +317,7 @@ pub fn decode(bytes: &[u8]) -> Result<Event<'_>, DecodeError> {
                 Kind::GiveUp => Event::GiveUp { tid, addr, repeat },
                 Kind::TakeBack => Event::TakeBack { tid },
                 Kind::Release => Event::Release { tid },
-                Kind::Mark => Event::Mark { number: addr },
-                _ => Event::Exec,
+                _ => Event::Mark { number: addr },
             })
         }
     }
@@ -278,104 +342,4 @@ fn half(bytes: &[u8], at: usize) -> u32 {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use proptest::prelude::*;
-    use std::vec::Vec;
-
-    fn record(kind: Kind, flags: u8, words: &[u64]) -> Vec<u8> {
-        let mut bytes = Vec::from([kind as u8, flags, 7, 0, 42, 0, 0, 0]);
-        for word in words {
-            bytes.extend(word.to_ne_bytes());
-        }
-        bytes
-    }
-
-    #[test]
-    fn each_kind_decodes() {
-        assert_eq!(
-            decode(&record(Kind::Alloc, FLAG_RESIZED, &[0x1000, 64, 0xabc])),
-            Ok(Event::Alloc {
-                tid: 42,
-                family: 7,
-                addr: 0x1000,
-                size: 64,
-                stack: 0xabc,
-                resized: true
-            })
-        );
-        assert_eq!(
-            decode(&record(Kind::Free, FLAG_REPEAT, &[0x1000])),
-            Ok(Event::Free { tid: 42, addr: 0x1000, repeat: true })
-        );
-        assert_eq!(
-            decode(&record(Kind::GiveUp, 0, &[0x1000])),
-            Ok(Event::GiveUp { tid: 42, addr: 0x1000, repeat: false })
-        );
-        assert_eq!(decode(&record(Kind::TakeBack, 0, &[0])), Ok(Event::TakeBack { tid: 42 }));
-        assert_eq!(decode(&record(Kind::Release, 0, &[0])), Ok(Event::Release { tid: 42 }));
-        assert_eq!(decode(&record(Kind::Mark, 0, &[9])), Ok(Event::Mark { number: 9 }));
-        assert_eq!(decode(&record(Kind::Exec, 0, &[0])), Ok(Event::Exec));
-    }
-
-    #[test]
-    fn a_system_call_decodes() {
-        let words = [0x1000, 5000, 0x9000, 8192, 0xabc, 3 | (0x22 << 32)];
-        let expected = |change, inside| Range {
-            change,
-            tid: 42,
-            addr: 0x1000,
-            len: 5000,
-            from: 0x9000,
-            from_len: 8192,
-            stack: 0xabc,
-            protection: 3,
-            flags: 0x22,
-            inside,
-        };
-        for (kind, change) in [
-            (Kind::Map, Change::Map),
-            (Kind::Unmap, Change::Unmap),
-            (Kind::Unmapped, Change::Unmapped),
-            (Kind::UnmapFailed, Change::UnmapFailed),
-            (Kind::Remap, Change::Remap),
-            (Kind::Protect, Change::Protect),
-            (Kind::Break, Change::Break),
-        ] {
-            let outside = record(kind, 0, &words);
-            assert_eq!(decode(&outside), Ok(Event::Range(expected(change, false))));
-        }
-        let inside = record(Kind::Map, FLAG_INSIDE, &words);
-        assert_eq!(decode(&inside), Ok(Event::Range(expected(Change::Map, true))));
-    }
-
-    #[test]
-    fn a_stack_brings_its_frames() {
-        let counts = 2_u64 | (u64::from(StackEnd::Broken as u32) << 32);
-        let bytes = record(Kind::Stack, 0, &[0xfeed, counts, 0x10, 0x20]);
-        let Ok(Event::Stack { hash, frames, end }) = decode(&bytes) else {
-            panic!("not a stack: {:?}", decode(&bytes));
-        };
-        assert_eq!((hash, end), (0xfeed, StackEnd::Broken));
-        assert_eq!(frames.iter().collect::<Vec<_>>(), [0x10, 0x20]);
-    }
-
-    #[test]
-    fn what_is_no_record_is_named() {
-        assert_eq!(decode(&[1, 0]), Err(DecodeError::Short { len: 2, needed: 8 }));
-        assert_eq!(
-            decode(&record(Kind::Alloc, 0, &[1])),
-            Err(DecodeError::Short { len: 16, needed: 32 })
-        );
-        assert_eq!(decode(&[99; 32]), Err(DecodeError::Unknown { number: 99 }));
-        let too_many = record(Kind::Stack, 0, &[1, 128 | (1 << 32)]);
-        assert_eq!(decode(&too_many), Err(DecodeError::Frames { n_frames: 128 }));
-    }
-
-    proptest! {
-        #[test]
-        fn no_bytes_make_it_panic(bytes in proptest::collection::vec(any::<u8>(), 0..1200)) {
-            let _ = decode(&bytes);
-        }
-    }
-}
+mod tests;

@@ -28,7 +28,7 @@ pub enum Kind {
     /// Everything that was written before it belongs to the batch it ends. [`AddrRecord`],
     /// whose address is the number that the user side asked for.
     Mark = 7,
-    /// The target replaced its image by `exec`: every block is gone. [`AddrRecord`], zero.
+    /// A process replaced its image by `exec` and has a new address space. [`SpaceRecord`].
     Exec = 8,
     /// `mmap` succeeded; written at the call's return, as all that gives memory. [`RangeRecord`].
     Map = 9,
@@ -45,6 +45,14 @@ pub enum Kind {
     Protect = 14,
     /// `brk` returned; `addr` is where the program's break is now. [`RangeRecord`].
     Break = 15,
+    /// A process is about to get a copy of the address space of this thread; written before the
+    /// copy runs. [`SpaceRecord`].
+    Fork = 16,
+    /// A process begins, in an address space of its own or in its parent's; written before its
+    /// first instruction. [`SpaceRecord`].
+    Born = 17,
+    /// What this thread does from here on, it does in this address space. [`SpaceRecord`].
+    Thread = 18,
 }
 
 impl Kind {
@@ -66,6 +74,9 @@ impl Kind {
             13 => Some(Self::Remap),
             14 => Some(Self::Protect),
             15 => Some(Self::Break),
+            16 => Some(Self::Fork),
+            17 => Some(Self::Born),
+            18 => Some(Self::Thread),
             _ => None,
         }
     }
@@ -82,6 +93,17 @@ pub const FLAG_REPEAT: u8 = 2;
 /// Set on the records of system calls: an allocator call of this thread is in flight, so the
 /// memory is what the allocator deals in.
 pub const FLAG_INSIDE: u8 = 4;
+/// Set on [`Kind::Exec`], [`Kind::Born`] and [`Kind::Map`]: the process is being stopped and
+/// waits to be continued by the user side.
+pub const FLAG_HELD: u8 = 8;
+/// Set on [`Kind::Born`]: the process lives in its parent's address space.
+pub const FLAG_SHARES: u8 = 16;
+/// Set on [`Kind::Exec`]: the thread that called was not the first of its process.
+pub const FLAG_OTHER_THREAD: u8 = 32;
+
+/// The address space of the process that the tracing begins with. Its later ones, and those of
+/// other processes, are numbered from here upwards.
+pub const FIRST_SPACE: u64 = 1;
 
 /// First eight bytes of every record.
 #[repr(C)]
@@ -134,7 +156,8 @@ pub struct RangeRecord {
     pub addr: u64,
     /// Its bytes.
     pub len: u64,
-    /// Of a [`Kind::Remap`], where the range was before.
+    /// Of a [`Kind::Remap`], where the range was before; of a [`Kind::Map`] that holds code of a
+    /// file, the process.
     pub from: u64,
     /// Of a [`Kind::Remap`], its bytes before.
     pub from_len: u64,
@@ -146,6 +169,26 @@ pub struct RangeRecord {
     pub flags: u32,
 }
 const _: () = assert!(size_of::<RangeRecord>() == 56);
+
+/// A process or a thread, and its address space.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SpaceRecord {
+    /// Kind, flags, thread.
+    pub head: Head,
+    /// Number of the address space that the record is about.
+    pub space: u64,
+    /// Of a [`Kind::Fork`], the address space that is copied; of a [`Kind::Exec`], the one
+    /// that is left.
+    pub from: u64,
+    /// Of a [`Kind::Born`], hash of the stack that made the process; zero when it was lost.
+    pub stack: u64,
+    /// Id of the process, in the tracer's pid namespace; zero where it has none yet.
+    pub pid: u32,
+    /// Of a [`Kind::Born`], id of the process that made it.
+    pub parent: u32,
+}
+const _: () = assert!(size_of::<SpaceRecord>() == 40);
 
 /// Why a stack has no further frame.
 #[repr(u32)]

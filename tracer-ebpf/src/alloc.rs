@@ -20,7 +20,7 @@ use crate::{
     arch,
     call::{Slot, is_ending, is_nested, slot},
     config, count, emit, stack,
-    target::target_tid,
+    target::{Caller, target},
 };
 
 /// A call whose end has to be seen begins.
@@ -29,10 +29,11 @@ use crate::{
 /// The loss that keeps the call from being booked.
 #[inline(always)]
 pub fn enter(ctx: &ProbeContext) -> Result<(), Count> {
-    let Some(tid) = target_tid() else { return foreign() };
+    let Some(target) = target() else { return foreign() };
+    let tid = target.tid;
     let Some(cookie) = cookie(ctx) else { return Ok(()) };
     let regs = regs(ctx);
-    let slot = slot(tid)?;
+    let slot = slot(&target)?;
     let sp = arch::stack_pointer(regs);
     let args = arch::Args::read(regs);
     let ptr = args.get(cookie.ptr_arg);
@@ -85,9 +86,9 @@ pub fn enter(ctx: &ProbeContext) -> Result<(), Count> {
 /// The loss that keeps the call from being booked.
 #[inline(always)]
 pub fn leave(ctx: &RetProbeContext) -> Result<(), Count> {
-    let Some(tid) = target_tid() else { return Ok(()) };
+    let Some(target) = target() else { return Ok(()) };
     let regs = regs(ctx);
-    end(tid, arch::stack_pointer_before(arch::stack_pointer(regs)), arch::returned(regs))
+    end(&target, arch::stack_pointer_before(arch::stack_pointer(regs)), arch::returned(regs))
 }
 
 /// A call is at its return instruction: the result is in place, and the stack pointer is what
@@ -97,15 +98,16 @@ pub fn leave(ctx: &RetProbeContext) -> Result<(), Count> {
 /// The loss that keeps the call from being booked.
 #[inline(always)]
 pub fn leave_here(ctx: &ProbeContext) -> Result<(), Count> {
-    let Some(tid) = target_tid() else { return Ok(()) };
+    let Some(target) = target() else { return Ok(()) };
     let regs = regs(ctx);
-    end(tid, arch::stack_pointer(regs), arch::returned(regs))
+    end(&target, arch::stack_pointer(regs), arch::returned(regs))
 }
 
 /// The call that was entered with `sp` ends.
 #[inline(always)]
-fn end(tid: u32, sp: u64, returned: u64) -> Result<(), Count> {
-    let slot = slot(tid)?;
+fn end(target: &Caller, sp: u64, returned: u64) -> Result<(), Count> {
+    let tid = target.tid;
+    let slot = slot(target)?;
     if !is_ending(slot, tid, sp) {
         return Ok(());
     }
@@ -155,12 +157,13 @@ fn end(tid: u32, sp: u64, returned: u64) -> Result<(), Count> {
 /// The loss that keeps the call from being booked.
 #[inline(always)]
 pub fn free(ctx: &ProbeContext) -> Result<(), Count> {
-    let Some(tid) = target_tid() else { return foreign() };
+    let Some(target) = target() else { return foreign() };
+    let tid = target.tid;
     let Some(cookie) = cookie(ctx) else { return Ok(()) };
     let regs = regs(ctx);
     let sp = arch::stack_pointer(regs);
     if matches!(cookie.shape, Shape::Throw) {
-        let slot = slot(tid)?;
+        let slot = slot(&target)?;
         if slot.call.sp != 0 && slot.call.throws() {
             slot.call.sp = 0;
         }
@@ -170,7 +173,7 @@ pub fn free(ctx: &ProbeContext) -> Result<(), Count> {
     if ptr == 0 {
         return Ok(());
     }
-    let slot = slot(tid)?;
+    let slot = slot(&target)?;
     if is_nested(slot, tid, sp) {
         if slot.call.is_free() {
             return emit::addr(head(Kind::Free, FLAG_REPEAT, &cookie, tid), ptr);

@@ -10,6 +10,14 @@ pub fn add(word: &mut u64, amount: u64) {
     unsafe { atomic_xadd::<u64, u64, { AtomicOrdering::Relaxed }>(word, amount) };
 }
 
+/// Adds to a word of a map value and answers what was there.
+#[inline(always)]
+pub fn fetch_add(word: &mut u64, amount: u64) -> u64 {
+    // Not relaxed: the compiler takes that for the instruction that does not answer.
+    // SAFETY: a reference is valid and aligned.
+    unsafe { atomic_xadd::<u64, u64, { AtomicOrdering::SeqCst }>(word, amount) }
+}
+
 /// Replaces a word of a map value and answers what was there.
 #[inline(always)]
 pub fn swap(word: &mut u64, new: u64) -> u64 {

@@ -9,12 +9,14 @@ use aya_ebpf::helpers::bpf_probe_read_user;
 use tracer_common::{
     cookie::{Cookie, Shape},
     count::Count,
+    event::{Head, Kind, SpaceRecord},
 };
 
 use crate::{
     arch::USUAL_TRAMPOLINE,
-    count,
+    config, count, emit,
     maps::{PARKED, SLOTS, TRAMPOLINE},
+    target::{Caller, space_of},
 };
 
 /// A call in flight.
@@ -61,18 +63,26 @@ pub struct Slot {
     pub last_released: u64,
     /// A hash whose frames this thread knows to be sent.
     pub last_stack: u64,
+    /// The address space that the thread lives in.
+    pub space: u64,
     /// No stack is mapped at or above this address, as far as a failed read told; zero when
     /// none failed.
     pub top: u64,
 }
 
-const EMPTY: Slot = Slot {
-    call: Call { sp: 0, size: 0, out: 0, stack: 0, cookie: 0, gave_up: 0 },
-    n_parked: 0,
-    last_released: 0,
-    last_stack: 0,
-    top: 0,
-};
+impl Slot {
+    #[inline(always)]
+    fn empty(space: u64) -> Self {
+        Self {
+            call: Call { sp: 0, size: 0, out: 0, stack: 0, cookie: 0, gave_up: 0 },
+            n_parked: 0,
+            last_released: 0,
+            last_stack: 0,
+            space,
+            top: 0,
+        }
+    }
+}
 
 /// Calls of one thread that can wait on other stacks.
 const MAX_PARKED: u32 = 4;
@@ -82,17 +92,26 @@ const MAX_PARKED: u32 = 4;
 /// lie deeper is booked twice at one address, which the books notice.
 const NEAR: u64 = 6 * 1024;
 
-/// The thread's slot, made when it has none.
+/// The thread's slot, made when it has none. With the slot, the user side is told where the
+/// thread lives, so that no other record has to say it.
 ///
 /// # Errors
-/// [`Count::SlotsFull`] when there is no room for another thread.
+/// [`Count::SlotsFull`] when there is no room for another thread, [`Count::RingFull`] when it
+/// could not be told.
 #[inline(always)]
-pub fn slot<'a>(tid: u32) -> Result<&'a mut Slot, Count> {
-    let slot = match SLOTS.get_ptr_mut(tid) {
+pub fn slot<'a>(target: &Caller) -> Result<&'a mut Slot, Count> {
+    let slot = match SLOTS.get_ptr_mut(target.tid) {
         Some(slot) => slot,
         None => {
-            SLOTS.insert(tid, EMPTY, 0).map_err(|_| Count::SlotsFull)?;
-            SLOTS.get_ptr_mut(tid).ok_or(Count::SlotsFull)?
+            let space = space_of(target);
+            if config::follow() != 0 {
+                let head =
+                    Head { kind: Kind::Thread as u8, flags: 0, family: 0, tid: target.tid };
+                let record = SpaceRecord { head, space, from: 0, stack: 0, pid: 0, parent: 0 };
+                emit::space(record, false)?;
+            }
+            SLOTS.insert(target.tid, Slot::empty(space), 0).map_err(|_| Count::SlotsFull)?;
+            SLOTS.get_ptr_mut(target.tid).ok_or(Count::SlotsFull)?
         }
     };
     // SAFETY: a live map value, which no other thread reaches while this one runs: the key is

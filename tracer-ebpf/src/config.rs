@@ -16,8 +16,19 @@ macro_rules! globals {
 }
 
 globals! {
-    /// The target: id of its thread group, in the tracer's pid namespace.
+    /// The process that the tracing begins with: id of its thread group, in the tracer's pid
+    /// namespace.
     TARGET_TGID, target_tgid: u32;
+    /// Non-zero when the processes that a target makes are targets as well.
+    FOLLOW, follow: u64;
+    /// Non-zero when a process may be stopped until its probes are in place.
+    HOLD, hold: u64;
+    /// Where `task_struct` has the thread's id, in the initial pid namespace.
+    TASK_PID, task_pid: u64;
+    /// Where `task_struct` has the process's id, in the initial pid namespace.
+    TASK_TGID, task_tgid: u64;
+    /// Where `task_struct` has the address space.
+    TASK_MM, task_mm: u64;
     /// Device of the tracer's pid namespace, or zero when it is the initial one.
     PID_NS_DEV, pid_ns_dev: u64;
     /// Inode of the tracer's pid namespace.

@@ -12,6 +12,7 @@ mod call;
 mod config;
 mod count;
 mod emit;
+mod hold;
 mod maps;
 mod mm;
 mod stack;
@@ -73,8 +74,14 @@ pub fn mm_exit(ctx: RawTracePointContext) -> i32 {
 
 /// A process replaced its image.
 #[raw_tracepoint(tracepoint = "sched_process_exec")]
-pub fn task_exec(_ctx: RawTracePointContext) -> i32 {
-    count::lost(task::exec()) as i32
+pub fn task_exec(ctx: RawTracePointContext) -> i32 {
+    count::lost(task::exec(&ctx)) as i32
+}
+
+/// A process or a thread was made and has not run yet.
+#[raw_tracepoint(tracepoint = "sched_process_fork")]
+pub fn task_fork(ctx: RawTracePointContext) -> i32 {
+    count::lost(task::fork(&ctx)) as i32
 }
 
 /// Never attached: the user side runs it to write a mark into the ring. Answers 1 when it was

@@ -32,6 +32,49 @@ pub static PARKED: HashMap<u64, Call> = HashMap::with_max_entries(4096, 1);
 #[map]
 pub static SENT_STACKS: HashMap<u64, u8> = HashMap::with_max_entries(262_144, 0);
 
+/// The address space of each process that is a target, by the process's id. The first one is
+/// written by the user side, with those that it finds; the others by the programs. The user
+/// side takes out who has ended.
+#[map]
+pub static TARGETS: HashMap<u32, u64> = HashMap::with_max_entries(16_384, 0);
+
+/// Processes that were made and have not run yet, by the id of their thread in the initial pid
+/// namespace.
+#[map]
+pub static BIRTHS: HashMap<u32, Birth> = HashMap::with_max_entries(1024, 0);
+
+/// What is known of a process that has not run yet.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct Birth {
+    /// Its address space.
+    pub space: u64,
+    /// The address space of its parent.
+    pub from: u64,
+    /// Hash of the stack that made it.
+    pub stack: u64,
+    /// Its parent.
+    pub parent: u32,
+    /// Non-zero when the address space is the parent's.
+    pub shares: u32,
+}
+
+/// Processes that are being stopped, by process (upper half) and thread, with the time since when
+/// in nanoseconds of the monotonic clock. The user side takes out whom it has continued.
+#[map]
+pub static HELD: HashMap<u64, u64> = HashMap::with_max_entries(1024, 0);
+
+/// Single words; see the constants.
+#[map]
+pub static STATE: Array<u64> = Array::with_max_entries(3, 0);
+
+/// Place in [`STATE`]: number of the next address space; the user side sets the first.
+pub const NEXT_SPACE: u32 = 0;
+/// Place in [`STATE`]: entries of [`BIRTHS`].
+pub const N_BIRTHS: u32 = 1;
+/// Place in [`STATE`]: non-zero when the first target may be stopped too. Set by the user side.
+pub const FIRST_HOLDS: u32 = 2;
+
 /// Page of the return-probe trampoline in the target, written by the user side once the
 /// target has one.
 #[map]

@@ -16,8 +16,10 @@ use tracer_common::{
     event::{FLAG_INSIDE, Head, Kind, RangeRecord},
 };
 
-use crate::{arch, call::slot, emit, stack, target::target_tid};
+use crate::{arch, call::slot, emit, hold, stack, target::target, task};
 
+const PROT_EXEC: u32 = 4;
+const MAP_ANONYMOUS: u32 = 0x20;
 /// `MREMAP_DONTUNMAP`: the old range stays mapped.
 const DONT_UNMAP: u64 = 4;
 
@@ -31,14 +33,14 @@ pub fn enter(ctx: &RawTracePointContext) -> Result<(), Count> {
     if number != arch::MUNMAP && number != arch::MREMAP {
         return Ok(());
     }
-    let Some(tid) = target_tid() else { return Ok(()) };
+    let Some(target) = target() else { return Ok(()) };
     let regs = regs(ctx)?;
     let args = arch::SyscallArgs::of(&regs);
     if number == arch::MREMAP && args.fourth & DONT_UNMAP != 0 {
         return Ok(());
     }
-    emit::range(RangeRecord {
-        head: Head { kind: Kind::Unmap as u8, flags: 0, family: 0, tid },
+    let record = RangeRecord {
+        head: Head { kind: Kind::Unmap as u8, flags: 0, family: 0, tid: target.tid },
         addr: args.first,
         len: args.second,
         from: 0,
@@ -46,7 +48,8 @@ pub fn enter(ctx: &RawTracePointContext) -> Result<(), Count> {
         stack: 0,
         protection: 0,
         flags: 0,
-    })
+    };
+    emit::range(record, false)
 }
 
 /// A system call ends.
@@ -55,7 +58,8 @@ pub fn enter(ctx: &RawTracePointContext) -> Result<(), Count> {
 /// The loss that keeps it from being booked.
 #[inline(always)]
 pub fn leave(ctx: &RawTracePointContext) -> Result<(), Count> {
-    let Some(tid) = target_tid() else { return Ok(()) };
+    let Some(target) = target() else { return task::born() };
+    let tid = target.tid;
     let regs = regs(ctx)?;
     let number = arch::syscall_number(&regs);
     let args = arch::SyscallArgs::of(&regs);
@@ -80,9 +84,9 @@ pub fn leave(ctx: &RawTracePointContext) -> Result<(), Count> {
             if !has_failed {
                 record.head.kind = Kind::Unmapped as u8;
             }
-            return emit::range(record);
+            return emit::range(record, false);
         }
-        arch::MREMAP if has_failed => return emit::range(record),
+        arch::MREMAP if has_failed => return emit::range(record, false),
         arch::MREMAP => {
             record.head.kind = Kind::Remap as u8;
             record.from = args.first;
@@ -100,7 +104,7 @@ pub fn leave(ctx: &RawTracePointContext) -> Result<(), Count> {
         }
         _ => return Ok(()),
     }
-    let slot = slot(tid)?;
+    let slot = slot(&target)?;
     let sp = arch::stack_pointer(&regs);
     record.stack = if slot.call.sp != 0 && sp < slot.call.sp {
         record.head.flags = FLAG_INSIDE;
@@ -108,7 +112,17 @@ pub fn leave(ctx: &RawTracePointContext) -> Result<(), Count> {
     } else {
         stack::capture(slot, tid, sp, arch::frame_pointer(&regs))
     };
-    emit::range(record)
+    let is_code = number == arch::MMAP
+        && record.protection & PROT_EXEC != 0
+        && record.flags & MAP_ANONYMOUS == 0;
+    if !is_code {
+        return emit::range(record, false);
+    }
+    // There may be an allocator in it, which must not be called before it is probed.
+    let held = hold::begin(&target);
+    record.from = target.tgid as u64;
+    record.head.flags |= held.flag();
+    held.kept_if(emit::range(record, true))
 }
 
 /// The thread's registers as it entered the kernel with them: the return changes none but the

@@ -1,11 +1,13 @@
-//! Is this call one of the target's?
+//! Is this call one of a target's, and in which address space?
 
 use aya_ebpf::{
     bindings::bpf_pidns_info,
     helpers::{bpf_get_current_pid_tgid, generated::bpf_get_ns_current_pid_tgid},
 };
 
-use crate::config;
+use tracer_common::event::FIRST_SPACE;
+
+use crate::{config, maps::TARGETS};
 
 /// Thread and process of the caller, as the tracer sees them.
 pub struct Caller {
@@ -32,10 +34,19 @@ pub fn caller() -> Option<Caller> {
     (status == 0).then_some(Caller { tid: info.pid, tgid: info.tgid })
 }
 
-/// The caller's thread id when it belongs to the target. A breakpoint of another tracer on
-/// the same byte runs our programs for its process, whatever filter the link has.
+/// Who runs now, when it is a target. A breakpoint of another tracer on the same byte runs our
+/// programs for its process, whatever filter the link has.
 #[inline(always)]
-pub fn target_tid() -> Option<u32> {
+pub fn target() -> Option<Caller> {
     let caller = caller()?;
-    (caller.tgid == config::target_tgid()).then_some(caller.tid)
+    let is_target = caller.tgid == config::target_tgid()
+        || (config::follow() != 0 && TARGETS.get_ptr(caller.tgid).is_some());
+    is_target.then_some(caller)
+}
+
+/// The address space of a target.
+#[inline(always)]
+pub fn space_of(target: &Caller) -> u64 {
+    // SAFETY: a live map value of one word, which is written whole.
+    TARGETS.get_ptr(target.tgid).map_or(FIRST_SPACE, |space| unsafe { *space })
 }

@@ -115,7 +115,7 @@ mod tests {
     fn learn(stacks: &mut Stacks, hash: u64, frames: &[u64]) -> bool {
         let bytes = wire::stack(hash, frames);
         match decode(&bytes) {
-            Ok(Event::Stack { hash, frames, end }) => stacks.learn(hash, frames, end),
+            Ok(Event::Stack { hash, frames, end, .. }) => stacks.learn(hash, frames, end),
             other => panic!("not a stack: {other:?}"),
         }
     }

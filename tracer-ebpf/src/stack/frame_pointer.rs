@@ -26,12 +26,15 @@ struct Window {
 /// Collects the return addresses of a function that was just entered: the one at `sp`, then
 /// along the chain that starts at `fp`. `top` remembers where the thread's stack ends.
 ///
+/// The hash begins with the address space: another process has another code at the same place.
+///
 /// Frames, their number, their hash and the reason for the end are left in the scratch buffer.
 #[inline(always)]
-pub fn walk(scratch: &mut Scratch, top: &mut u64, sp: u64, fp: u64) {
+pub fn walk(scratch: &mut Scratch, space: u64, top: &mut u64, sp: u64, fp: u64) {
     scratch.head.n_frames = 0;
     scratch.head.end = StackEnd::Broken as u32;
-    scratch.head.hash = StackHash::new().finish();
+    let hash = StackHash::new().with(space);
+    scratch.head.hash = hash.finish();
     let Some(window) = fill(scratch, top, sp) else { return };
     let first = scratch.window[0];
     scratch.frames[0] = first;
@@ -41,7 +44,7 @@ pub fn walk(scratch: &mut Scratch, top: &mut u64, sp: u64, fp: u64) {
         window,
         fp,
         below: sp,
-        hash: StackHash::new().with(first),
+        hash: hash.with(first),
         n_frames: 1,
     };
     // A helper's loop and not our own: the verifier goes through its body once, where it

@@ -22,7 +22,7 @@ pub fn capture(slot: &mut Slot, tid: u32, sp: u64, fp: u64) -> u64 {
         count::bump(Count::StackLost);
         return 0;
     };
-    frame_pointer::walk(scratch, &mut slot.top, sp, fp);
+    frame_pointer::walk(scratch, slot.space, &mut slot.top, sp, fp);
     let hash = scratch.head.hash;
     if hash != slot.last_stack && send(scratch, tid, hash) {
         slot.last_stack = hash;

@@ -7,7 +7,9 @@
 
 use std::collections::BTreeMap;
 
-use crate::ledger::{Closed, Held, Mapped, Origin, Purpose, Totals};
+use crate::ledger::{
+    Closed, ClosedSpace, Held, Mapped, Origin, Purpose, SpaceEnd, SpaceId, Totals,
+};
 use crate::stacks::StackId;
 
 /// Does a batch count?
@@ -110,7 +112,29 @@ pub struct Batches {
     start_mapped: Mapped,
     batches: Vec<Batch>,
     stacks: Vec<Steps>,
-    mappings: BTreeMap<Origin, Steps>,
+    mappings: BTreeMap<(SpaceId, Origin), Steps>,
+    spaces: BTreeMap<SpaceId, OfSpace>,
+}
+
+/// The figures of one address space at the marks.
+#[derive(Clone, Debug, Default)]
+struct OfSpace {
+    heap: Steps,
+    /// Private memory that the program itself has mapped.
+    own: Steps,
+    discarded: Held,
+}
+
+/// How one address space changed over the measured batches.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SpaceGrowth {
+    /// What is outstanding at the end of the last measured batch minus at the baseline. Of one
+    /// that has ended with its process, what was outstanding then instead of at the last end.
+    pub heap: Change,
+    /// The same of the private memory that the program itself has mapped.
+    pub own: Change,
+    /// What was outstanding in it when its process replaced its image.
+    pub discarded: Held,
 }
 
 impl Batches {
@@ -124,6 +148,7 @@ impl Batches {
             batches: Vec::new(),
             stacks: Vec::new(),
             mappings: BTreeMap::new(),
+            spaces: BTreeMap::new(),
         }
     }
 
@@ -133,18 +158,20 @@ impl Batches {
         self.start = closed.outstanding;
         self.before = closed.totals;
         self.record(0, closed.changed);
-        self.start_mapped = closed.regions.outstanding;
-        self.record_mappings(0, closed.regions.changed);
+        self.start_mapped = closed.mapped;
+        self.record_mappings(0, closed.changed_mappings);
+        self.record_spaces(0, &closed.spaces);
     }
 
     /// Appends the batch that the ledger has just closed.
     pub fn push(&mut self, facts: Facts, closed: Closed) -> &Batch {
         let index = u32::try_from(self.batches.len()).unwrap_or(u32::MAX);
         let kind = if index < self.warmup { Kind::Warmup } else { Kind::Measured };
-        let Closed { totals, outstanding, changed, regions } = closed;
-        self.record(index.saturating_add(1), changed);
-        self.record_mappings(index.saturating_add(1), regions.changed);
-        let mapped = regions.outstanding;
+        let Closed { totals, outstanding, changed, mapped, changed_mappings, spaces } = closed;
+        let mark = index.saturating_add(1);
+        self.record(mark, changed);
+        self.record_mappings(mark, changed_mappings);
+        self.record_spaces(mark, &spaces);
         self.batches.push(Batch { index, kind, facts, totals, outstanding, mapped });
         &self.batches[self.batches.len() - 1]
     }
@@ -193,7 +220,7 @@ impl Batches {
         let mut changed: Vec<_> = self
             .mappings
             .iter()
-            .map(|(origin, steps)| {
+            .map(|((_, origin), steps)| {
                 let (before, after) = (self.baseline_mark(), self.last_mark());
                 let change = Change::between(held_in(steps, before), held_in(steps, after));
                 (*origin, change, self.changes_in(steps))
@@ -204,6 +231,31 @@ impl Batches {
             (std::cmp::Reverse((change.bytes, change.blocks)), *origin)
         });
         changed
+    }
+
+    /// How this address space changed over the measured batches. One that was never seen did not.
+    pub fn growth_in(&self, space: SpaceId) -> SpaceGrowth {
+        let Some(of_space) = self.spaces.get(&space) else { return SpaceGrowth::default() };
+        let between = |steps: &Steps| {
+            let (before, after) = (self.baseline_mark(), self.last_mark());
+            Change::between(held_in(steps, before), held_in(steps, after))
+        };
+        SpaceGrowth {
+            heap: between(&of_space.heap),
+            own: between(&of_space.own),
+            discarded: of_space.discarded,
+        }
+    }
+
+    /// What was outstanding in processes when they ended, of those that ended in a measured batch.
+    pub fn ended(&self) -> Held {
+        self.measured().iter().map(|batch| batch.totals.ended).fold(
+            Held::default(),
+            |sum, ended| Held {
+                bytes: sum.bytes.saturating_add(ended.bytes),
+                blocks: sum.blocks.saturating_add(ended.blocks),
+            },
+        )
     }
 
     /// What `stack` had outstanding at the end of batch `batch`.
@@ -244,9 +296,27 @@ impl Batches {
         }
     }
 
-    fn record_mappings(&mut self, mark: u32, changed: Vec<(Origin, Held)>) {
-        for (origin, held) in changed {
-            self.mappings.entry(origin).or_default().push((mark, held));
+    fn record_mappings(&mut self, mark: u32, changed: Vec<(SpaceId, Origin, Held)>) {
+        for (space, origin, held) in changed {
+            self.mappings.entry((space, origin)).or_default().push((mark, held));
+        }
+    }
+
+    fn record_spaces(&mut self, mark: u32, spaces: &[ClosedSpace]) {
+        let record = |steps: &mut Steps, held: Held| {
+            if held_in(steps, mark) != held {
+                steps.push((mark, held));
+            }
+        };
+        for space in spaces {
+            let of_space = self.spaces.entry(space.id).or_default();
+            let (mut heap, mut own) = (space.outstanding, space.mapped.held(Purpose::Own));
+            if space.end == Some(SpaceEnd::Exec) {
+                of_space.discarded = std::mem::take(&mut heap);
+                own = Held::default();
+            }
+            record(&mut of_space.heap, heap);
+            record(&mut of_space.own, own);
         }
     }
 

@@ -1,7 +1,6 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::ledger::ClosedRegions;
 
 fn facts() -> Facts {
     Facts {
@@ -30,12 +29,7 @@ fn batches(warmup: u32, series: &[&[u64]]) -> Batches {
             bytes: figures.iter().sum(),
             blocks: figures.iter().map(|bytes| bytes / 10).sum(),
         };
-        let closed = Closed {
-            totals: Totals::default(),
-            outstanding,
-            changed,
-            regions: ClosedRegions::default(),
-        };
+        let closed = Closed { outstanding, changed, ..Closed::default() };
         match mark {
             0 => batches.start(closed),
             _ => {

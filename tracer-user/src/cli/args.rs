@@ -4,7 +4,7 @@ use std::{ffi::OsString, path::PathBuf, str::FromStr as _, time::Duration};
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
-use crate::{target::allocators::Custom, units};
+use crate::{probes::guard, target::allocators::Custom, units};
 
 /// Finds native allocations that outlive the batch that made them.
 ///
@@ -58,6 +58,12 @@ pub enum Command {
     Report(ReportArgs),
     /// Can this machine trace, can this process be traced?
     Doctor(DoctorArgs),
+    /// Watches over held processes for another outlive, which starts it.
+    #[command(name = guard::WORD, hide = true)]
+    HoldGuard {
+        /// Descriptor of the kernel's table.
+        table: i32,
+    },
 }
 
 /// What every tracing command takes.
@@ -84,6 +90,10 @@ pub struct TraceArgs {
     /// has them. May be repeated.
     #[arg(long = "probe", value_name = "WHAT", value_parser = Custom::from_str)]
     pub probes: Vec<Custom>,
+    /// Do not stop processes until their probes are in place. What they do before is then not
+    /// seen, which makes a verdict inconclusive.
+    #[arg(long)]
+    pub no_hold: bool,
     /// Memory for events that wait to be read; a power of two.
     #[arg(long, value_name = "SIZE", value_parser = ring_size, default_value = "64MiB")]
     pub ring_size: u32,
@@ -104,6 +114,9 @@ pub struct AttachArgs {
     /// Stop after this long instead of at Ctrl-C.
     #[arg(short, long, value_name = "TIME", value_parser = interval)]
     pub duration: Option<Duration>,
+    /// Trace the processes that it makes too, and those that it has made.
+    #[arg(long)]
+    pub follow: bool,
     /// First batches, which are not compared.
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub warmup: u32,
@@ -138,6 +151,9 @@ pub struct TestArgs {
     /// Batches that are compared.
     #[arg(long, value_name = "N", default_value_t = 8, value_parser = clap::value_parser!(u32).range(1..))]
     pub batches: u32,
+    /// Leave out the processes that the target makes.
+    #[arg(long)]
+    pub no_follow: bool,
     /// Longest that one batch, and getting ready, may take.
     #[arg(long, value_name = "TIME", value_parser = interval, default_value = "60s")]
     pub timeout: Duration,
@@ -155,6 +171,9 @@ pub struct RunArgs {
     /// Length of a batch; without it, batches end by `outlive mark` and at the program's end.
     #[arg(short, long, value_name = "TIME", value_parser = interval)]
     pub interval: Option<Duration>,
+    /// Leave out the processes that the program makes.
+    #[arg(long)]
+    pub no_follow: bool,
     /// First batches, which are not compared.
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub warmup: u32,

@@ -67,7 +67,14 @@ fn machine(report: &mut Report) {
         return report.bad("rights", &error.into());
     }
     report.good("rights", "everything that tracing needs");
-    let plan = LoadPlan { pid: NOBODY, ring_bytes: 1 << 16, max_threads: 1, min_size: 0 };
+    let plan = LoadPlan {
+        pid: NOBODY,
+        ring_bytes: 1 << 16,
+        max_threads: 1,
+        min_size: 0,
+        follow: false,
+        hold: false,
+    };
     match Probes::load(&plan) {
         Ok(probes) if probes.has_multi_links() => {
             report.good("programs", "loaded; one link sets all probes of an object");
@@ -100,9 +107,8 @@ fn target(report: &mut Report, pid: u32) -> anyhow::Result<()> {
         report.note("state", "the target is stopped; nothing is measured until it goes on");
     }
     let mut allocators = Allocators::default();
-    let found = allocators.find(&process)?;
-    for object in &found {
-        describe(report, object);
+    for index in allocators.find(&process)? {
+        describe(report, &allocators.objects()[index]);
     }
     for object in allocators.unreadable() {
         report.note("unreadable", format!("{}: {}", object.path, object.reason));

@@ -22,6 +22,7 @@ use crate::{
     chain::chain,
     control::{self, MarkReply, MarkRequest},
     exit::{PASS, USAGE},
+    probes::guard,
     report::{Options, flamegraph, folded, folder, json, markdown, model::Verdict, terminal},
     session::{self, Finished},
 };
@@ -76,6 +77,7 @@ fn dispatch(cli: &Cli, words: &[OsString]) -> anyhow::Result<u8> {
         Command::Mark(args) => mark(args),
         Command::Report(args) => report(args, cli),
         Command::Doctor(args) => doctor::run(args),
+        Command::HoldGuard { table } => guard::watch(*table).map(|()| PASS),
     }
 }
 

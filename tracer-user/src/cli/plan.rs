@@ -16,12 +16,12 @@ use crate::{
 pub(super) fn attach(args: &AttachArgs, cli: &Cli, words: &[OsString]) -> (Plan, Rhythm) {
     let interval = (!args.by_mark).then_some(args.interval);
     let rhythm = Rhythm { interval, duration: args.duration };
-    (plan(&args.trace, args.warmup, cli, words), rhythm)
+    (plan(&args.trace, args.warmup, args.follow, cli, words), rhythm)
 }
 
 pub(super) fn run(args: &RunArgs, cli: &Cli, words: &[OsString]) -> (Plan, Rhythm) {
     let rhythm = Rhythm { interval: args.interval, duration: None };
-    (plan(&args.trace, args.warmup, cli, words), rhythm)
+    (plan(&args.trace, args.warmup, !args.no_follow, cli, words), rhythm)
 }
 
 pub(super) fn test(args: &TestArgs, cli: &Cli, words: &[OsString]) -> anyhow::Result<TestPlan> {
@@ -34,7 +34,7 @@ pub(super) fn test(args: &TestArgs, cli: &Cli, words: &[OsString]) -> anyhow::Re
         (None, None) => Subject::Lines { program: command },
     };
     Ok(TestPlan {
-        plan: plan(&args.trace, args.warmup, cli, words),
+        plan: plan(&args.trace, args.warmup, !args.no_follow, cli, words),
         subject,
         batches: args.batches,
         timeout: args.timeout,
@@ -66,7 +66,7 @@ fn ready(args: &TestArgs) -> anyhow::Result<Ready> {
     })
 }
 
-fn plan(trace: &TraceArgs, warmup: u32, cli: &Cli, words: &[OsString]) -> Plan {
+fn plan(trace: &TraceArgs, warmup: u32, follow: bool, cli: &Cli, words: &[OsString]) -> Plan {
     Plan {
         command: words.iter().map(|word| word.to_string_lossy().into_owned()).collect(),
         output: trace.output.clone(),
@@ -76,6 +76,8 @@ fn plan(trace: &TraceArgs, warmup: u32, cli: &Cli, words: &[OsString]) -> Plan {
             min_size: trace.min_size,
             warmup,
             custom: trace.probes.clone(),
+            follow,
+            hold: follow && !trace.no_hold,
         },
         progress: !cli.quiet && io::stderr().is_terminal(),
     }

@@ -17,6 +17,9 @@ pub struct LossCounts {
     pub healed: u64,
     /// `realloc` calls whose end was never seen.
     pub undecided: u64,
+    /// Times that a process ran code before its probes were in place: it was not held, or not
+    /// long enough.
+    pub late_probes: u64,
 }
 
 /// Counted losses under stable keys.
@@ -28,7 +31,7 @@ pub struct Losses {
 impl Losses {
     /// All keys, also those that count zero.
     pub fn new(counts: &LossCounts) -> Self {
-        let LossCounts { kernel, skipped, malformed, healed, undecided } = *counts;
+        let LossCounts { kernel, skipped, malformed, healed, undecided, late_probes } = *counts;
         let from_kernel = Count::ALL
             .iter()
             .filter(|count| count.is_loss())
@@ -38,6 +41,7 @@ impl Losses {
             ("malformed", malformed),
             ("healed", healed),
             ("undecided", undecided),
+            ("late_probes", late_probes),
         ];
         Self { entries: from_kernel.chain(ours).collect() }
     }
@@ -92,6 +96,14 @@ pub(super) fn meaning(key: &str) -> &'static str {
             "calls of realloc were never seen to end, so their blocks are in doubt; measure \
              again"
         }
+        "processes" => {
+            "processes could not be followed for want of room, so their memory is missing; \
+             trace fewer processes at once"
+        }
+        "late_probes" => {
+            "times a process ran before its probes were in place, so blocks may be missing; \
+             allow it to be held (do without --no-hold)"
+        }
         _ => "losses of an unknown kind; read this session with the version that wrote it",
     }
 }
@@ -100,8 +112,14 @@ pub(super) fn meaning(key: &str) -> &'static str {
 mod tests {
     use super::*;
 
-    const NONE: LossCounts =
-        LossCounts { kernel: [0; Count::N], skipped: 0, malformed: 0, healed: 0, undecided: 0 };
+    const NONE: LossCounts = LossCounts {
+        kernel: [0; Count::N],
+        skipped: 0,
+        malformed: 0,
+        healed: 0,
+        undecided: 0,
+        late_probes: 0,
+    };
 
     #[test]
     fn every_key_is_there_once_also_at_zero() {
@@ -115,10 +133,12 @@ mod tests {
                 "threads",
                 "abandoned",
                 "unreadable",
+                "processes",
                 "skipped",
                 "malformed",
                 "healed",
-                "undecided"
+                "undecided",
+                "late_probes"
             ]
         );
         assert_eq!(losses.lost().count(), 0);

@@ -4,11 +4,17 @@ use tracer_common::count::Count;
 
 use super::*;
 use crate::batches::{Facts, Resident};
-use crate::ledger::{Closed, ClosedRegions, Held, Totals};
+use crate::ledger::{Closed, Held, Totals};
 use crate::stacks::StackId;
 
-const NONE: LossCounts =
-    LossCounts { kernel: [0; Count::N], skipped: 0, malformed: 0, healed: 0, undecided: 0 };
+const NONE: LossCounts = LossCounts {
+    kernel: [0; Count::N],
+    skipped: 0,
+    malformed: 0,
+    healed: 0,
+    undecided: 0,
+    late_probes: 0,
+};
 
 fn facts() -> Facts {
     Facts {
@@ -28,10 +34,7 @@ fn growth(series: &[u64]) -> Growth {
         let changed = if *bytes == before { vec![] } else { vec![(StackId(0), held)] };
         before = *bytes;
         let totals = Totals { allocated: Held { bytes: 1, blocks: 1 }, ..Totals::default() };
-        batches.push(
-            facts(),
-            Closed { totals, outstanding: held, changed, regions: ClosedRegions::default() },
-        );
+        batches.push(facts(), Closed { totals, outstanding: held, changed, ..Closed::default() });
     }
     Growth::over(&batches)
 }
@@ -116,12 +119,7 @@ fn a_target_that_replaced_itself_cannot_be_compared() {
         let totals = Totals { allocated, execs: u64::from(batch == 3), ..Totals::default() };
         batches.push(
             facts(),
-            Closed {
-                totals,
-                outstanding: Held::default(),
-                changed: vec![],
-                regions: ClosedRegions::default(),
-            },
+            Closed { totals, outstanding: Held::default(), changed: vec![], ..Closed::default() },
         );
     }
     let growth = Growth::over(&batches);
@@ -138,6 +136,7 @@ fn any_loss_makes_a_clear_case_undecided_and_is_named() {
             "malformed" => counts.malformed = 7,
             "healed" => counts.healed = 7,
             "undecided" => counts.undecided = 7,
+            "late_probes" => counts.late_probes = 7,
             _ => {
                 let count = Count::ALL.iter().find(|count| count.key() == key);
                 counts.kernel[*count.expect("a kernel counter") as usize] = 7;
@@ -162,7 +161,7 @@ fn what_grew_and_what_shrank_are_kept_apart() {
             totals: Totals::default(),
             outstanding,
             changed: changed.collect(),
-            regions: ClosedRegions::default(),
+            ..Closed::default()
         };
         batches.push(facts(), closed);
     }
@@ -233,12 +232,8 @@ fn notices_come_when_their_condition_holds() {
     assert_eq!(names(&growth(0, 150), &warmed, 7), ["broken-stacks"]);
     assert_eq!(names(&growth(0, 0), &Batches::new(0), 0), ["no-warm-up"]);
     let totals = Totals { unmatched_frees: 2, ..Totals::default() };
-    let closed = Closed {
-        totals,
-        outstanding: Held::default(),
-        changed: vec![],
-        regions: ClosedRegions::default(),
-    };
+    let closed =
+        Closed { totals, outstanding: Held::default(), changed: vec![], ..Closed::default() };
     warmed.push(facts(), closed);
     assert_eq!(names(&growth(0, 0), &warmed, 0), ["older-blocks"]);
 }

@@ -1,6 +1,8 @@
 //! Reading the ring buffer: bytes of the kernel side → events.
 
+use std::io;
 use std::ops::ControlFlow;
+use std::os::fd::{AsRawFd as _, BorrowedFd, OwnedFd};
 
 use aya::maps::{MapData, RingBuf};
 use tracer_common::decode::{Event, decode};
@@ -50,6 +52,17 @@ impl Intake {
             }
         }
         (limit, Paused::Full)
+    }
+
+    /// A descriptor that becomes readable when a record is written that asks for it, as those of
+    /// processes do.
+    ///
+    /// # Errors
+    /// When there can be no further descriptor.
+    pub fn wakes(&self) -> io::Result<OwnedFd> {
+        // SAFETY: the ring's descriptor is open for as long as the ring is borrowed.
+        let fd = unsafe { BorrowedFd::borrow_raw(self.ring.as_raw_fd()) };
+        fd.try_clone_to_owned()
     }
 
     /// Records that could not be decoded. Each is a loss.

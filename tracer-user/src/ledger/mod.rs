@@ -1,15 +1,19 @@
 //! The books: which blocks are outstanding, which ranges are mapped, and which stack made each
-//! of them.
+//! of them, in every address space of a tree of processes.
 //!
-//! Invariants, held after every event: the total is the sum over the stacks and the sum over
-//! the blocks; what is outstanding is what was outstanding before the batch, plus allocated,
-//! minus freed, minus what was struck off.
+//! Invariants, held after every event: the total is the sum over the stacks, over the address
+//! spaces and over the blocks; what is outstanding is what was outstanding before the batch, plus
+//! allocated, minus freed, minus what was struck off or went with its address space.
+//!
+//! Memory belongs to an address space, not to a process: a child of `vfork` lives in its parent's,
+//! `exec` begins another, and one ends with the last process that lives in it.
 //!
 //! Events in, facts out: no clock, no file, no log. What is odd is answered and counted, and
 //! the counts that make a figure inexact are handed to the verdict as losses.
 
 mod blocks;
 mod regions;
+mod space;
 mod totals;
 
 #[cfg(test)]
@@ -18,11 +22,16 @@ mod model;
 pub(crate) mod wire;
 
 use rustc_hash::FxHashMap;
-use tracer_common::decode::Event;
+use tracer_common::{
+    decode::{Event, Space as SpaceEvent, Turn},
+    event::FIRST_SPACE,
+};
 
-use self::blocks::{Block, Given};
-pub use self::regions::{ClosedRegions, Mapped, Origin, Purpose};
-pub use self::totals::{Closed, Held, Totals};
+pub use self::regions::{Mapped, Origin, Purpose};
+pub use self::space::SpaceId;
+use self::space::{Common, Space};
+use self::totals::Outcome;
+pub use self::totals::{Closed, ClosedSpace, Held, SpaceEnd, Totals};
 use crate::stacks::{StackId, Stacks};
 
 /// What one event did to the books.
@@ -40,7 +49,8 @@ pub enum Booked {
         /// Its size in bytes.
         bytes: u64,
     },
-    /// A release of an address that no known block has: the block is older than the attach.
+    /// A release of an address that no known block has: the block is older than the attach, or was
+    /// inherited with a copied address space.
     Unmatched {
         /// The address.
         addr: u64,
@@ -57,6 +67,8 @@ pub enum Booked {
     Learned {
         /// The stack's hash.
         hash: u64,
+        /// Where it was seen.
+        space: SpaceId,
     },
     /// Frames that were known.
     Known,
@@ -65,48 +77,84 @@ pub enum Booked {
         /// The number that was asked for.
         number: u64,
     },
-    /// The target replaced its memory: everything outstanding went.
+    /// A process replaced its image, and this much went with the address space that it had to
+    /// itself.
     Discarded(Held),
+    /// A process or a thread is known from here on.
+    Life,
     /// A mapping came, went or changed.
     Mapping,
     /// A record that cannot be true: a null address, or more memory than an address space.
     Malformed,
 }
 
-/// Every outstanding block of one address space.
-#[derive(Debug, Default)]
+/// Every outstanding block of a tree of processes.
+#[derive(Debug)]
 pub struct Ledger {
-    stacks: Stacks,
-    blocks: FxHashMap<u64, Block>,
-    /// What each thread gave up to a `realloc` that has not ended.
-    limbo: FxHashMap<u32, Given>,
-    sums: totals::Sums,
-    regions: regions::Regions,
-    batch: u32,
+    common: Common,
+    spaces: FxHashMap<SpaceId, Space>,
+    /// Where each thread lives that is not in the first process's address space.
+    threads: FxHashMap<u32, SpaceId>,
+    /// Where each process lives.
+    processes: FxHashMap<u32, SpaceId>,
+    /// The process that the tracing began with.
+    first: u32,
+    /// Address spaces that have ended since the last close, and what was left in them.
+    ended: Vec<(Space, ClosedSpace)>,
 }
 
 impl Ledger {
+    /// The books of this process and of those that it makes.
+    pub fn new(first: u32) -> Self {
+        let mut ledger = Self {
+            common: Common::default(),
+            spaces: FxHashMap::default(),
+            threads: FxHashMap::default(),
+            processes: FxHashMap::default(),
+            first,
+            ended: Vec::new(),
+        };
+        ledger.enter(first, SpaceId(FIRST_SPACE));
+        ledger
+    }
+
     /// Books one event.
     pub fn apply(&mut self, event: &Event<'_>) -> Booked {
         match *event {
             Event::Alloc { tid, family, addr, size, stack, resized } => {
+                let (space, common) = self.of_thread(tid);
                 if resized {
-                    self.settle(tid);
+                    space.settle(common, tid);
                 }
-                self.allocate(family, addr, size, stack)
+                space.allocate(common, family, addr, size, stack)
             }
-            Event::Free { addr, repeat, .. } => self.free(addr, repeat),
-            Event::GiveUp { tid, addr, repeat } => self.give_up(tid, addr, repeat),
-            Event::TakeBack { tid } => self.take_back(tid),
-            Event::Release { tid } => self.settle(tid),
-            Event::Stack { hash, frames, end } => match self.stacks.learn(hash, frames, end) {
-                true => Booked::Learned { hash },
-                false => Booked::Known,
-            },
+            Event::Free { tid, addr, repeat } => {
+                let (space, common) = self.of_thread(tid);
+                space.free(common, addr, repeat)
+            }
+            Event::GiveUp { tid, addr, repeat } => {
+                let (space, common) = self.of_thread(tid);
+                space.give_up(common, tid, addr, repeat)
+            }
+            Event::TakeBack { tid } => {
+                let (space, common) = self.of_thread(tid);
+                space.take_back(common, tid)
+            }
+            Event::Release { tid } => {
+                let (space, common) = self.of_thread(tid);
+                space.settle(common, tid)
+            }
+            Event::Stack { tid, hash, frames, end } => {
+                match self.common.stacks.learn(hash, frames, end) {
+                    true => Booked::Learned { hash, space: self.space_of_thread(tid) },
+                    false => Booked::Known,
+                }
+            }
             Event::Mark { number } => Booked::Mark { number },
-            Event::Exec => self.discard(),
+            Event::Space(ref turn) => self.turn(turn),
             Event::Range(ref call) => {
-                self.regions.apply(call);
+                let (space, _) = self.of_thread(call.tid);
+                space.regions.apply(call);
                 Booked::Mapping
             }
         }
@@ -115,118 +163,148 @@ impl Ledger {
     /// Ends the batch: its totals, and what each stack that changed since the last close holds
     /// now. Blocks that are born from here on belong to the next batch.
     pub fn close_batch(&mut self) -> Closed {
-        self.batch = self.batch.saturating_add(1);
-        Closed { regions: self.regions.close(), ..self.sums.close() }
+        self.common.batch = self.common.batch.saturating_add(1);
+        let mut closed = self.common.sums.close();
+        let mut close = |id: SpaceId, space: &mut Space, figures: ClosedSpace| {
+            let changed = space.regions.close();
+            closed.changed_mappings.extend(changed.into_iter().map(|(at, held)| (id, at, held)));
+            closed.spaces.push(figures);
+        };
+        for (id, space) in &mut self.spaces {
+            let (outstanding, mapped) = (space.outstanding(), space.regions.mapped());
+            let figures = ClosedSpace { id: *id, outstanding, mapped, end: None };
+            close(*id, space, figures);
+        }
+        for (mut space, figures) in self.ended.drain(..) {
+            close(figures.id, &mut space, figures);
+        }
+        closed.spaces.sort_unstable_by_key(|space| space.id);
+        closed.changed_mappings.sort_unstable_by_key(|(space, origin, _)| (*space, *origin));
+        let living = closed.spaces.iter().filter(|space| space.end.is_none());
+        closed.mapped = living.fold(Mapped::default(), |sum, space| sum.plus(&space.mapped));
+        if closed.spaces.iter().any(|space| space.end.is_some()) {
+            let Self { threads, spaces, .. } = self;
+            threads.retain(|_, space| spaces.contains_key(space));
+        }
+        closed
     }
 
-    /// Tells where the program's break is; known best is what a call of `brk` told before.
+    /// Tells where the break of the first process is; known best is what a call of `brk` told
+    /// before.
     pub fn set_break(&mut self, program_break: u64) {
-        self.regions.set_break(program_break);
+        let space = self.first_space();
+        self.spaces.entry(space).or_default().regions.set_break(program_break);
+    }
+
+    /// Takes up a process that ran before it was followed.
+    pub fn adopt(&mut self, process: u32, space: SpaceId, program_break: Option<u64>) {
+        self.enter(process, space);
+        if let (Some(at), Some(space)) = (program_break, self.spaces.get_mut(&space)) {
+            space.regions.set_break(at);
+        }
+    }
+
+    /// A process has ended. Its address space ends with the last process in it, and what was
+    /// outstanding there is gone.
+    pub fn end(&mut self, process: u32) {
+        if let Some(id) = self.processes.remove(&process) {
+            self.leave(id, SpaceEnd::Process);
+        }
+    }
+
+    /// Where this process lives. `None` when it is not known, or has ended.
+    pub fn space_of(&self, process: u32) -> Option<SpaceId> {
+        self.processes.get(&process).copied()
     }
 
     /// Number of the batch that is open, from zero; it grows with each close.
     pub const fn batch(&self) -> u32 {
-        self.batch
+        self.common.batch
     }
 
     /// What is outstanding now.
     pub const fn outstanding(&self) -> Held {
-        self.sums.outstanding()
+        self.common.sums.outstanding()
     }
 
     /// What this stack has outstanding now.
     pub fn outstanding_of(&self, stack: StackId) -> Held {
-        self.sums.of(stack)
+        self.common.sums.of(stack)
+    }
+
+    /// What is outstanding in this address space now.
+    pub fn outstanding_in(&self, space: SpaceId) -> Held {
+        self.spaces.get(&space).map_or(Held::default(), Space::outstanding)
     }
 
     /// The stacks that blocks are booked under.
     pub const fn stacks(&self) -> &Stacks {
-        &self.stacks
+        &self.common.stacks
     }
 
-    fn allocate(&mut self, family: u16, addr: u64, size: u64, hash: u64) -> Booked {
-        if addr == 0 {
-            return self.malformed();
-        }
-        // The target owns this address, so whatever was there went without our seeing it.
-        if let Some(old) = self.blocks.remove(&addr) {
-            self.sums.heal(&old);
-        }
-        match self.stacks.id(family, hash) {
-            Some(stack) if self.sums.has_room_for(size) => {
-                let block = Block { size, stack, born: self.batch };
-                self.blocks.insert(addr, block);
-                self.sums.allocate(&block);
-                Booked::New { stack }
+    fn turn(&mut self, turn: &SpaceEvent) -> Booked {
+        let id = SpaceId(turn.space);
+        match turn.turn {
+            Turn::Thread => {
+                self.threads.insert(turn.tid, id);
             }
-            Some(_) | None => self.malformed(),
-        }
-    }
-
-    fn free(&mut self, addr: u64, repeat: bool) -> Booked {
-        match self.blocks.remove(&addr) {
-            Some(block) => self.gone(&block),
-            None if repeat => Booked::Repeated,
-            None => self.unmatched(addr),
-        }
-    }
-
-    fn give_up(&mut self, tid: u32, addr: u64, repeat: bool) -> Booked {
-        let given = match self.blocks.remove(&addr) {
-            Some(block) => Given::Known { addr, block },
-            // The thread names again what it has given up, or has freed: there is nothing new.
-            None if repeat && self.limbo.get(&tid).is_some_and(|given| given.addr() == addr) => {
-                return Booked::Repeated;
+            Turn::Fork => {
+                let copied = self.spaces.get(&SpaceId(turn.from)).map(Space::copy);
+                self.spaces.insert(id, copied.unwrap_or_default());
             }
-            None if repeat => Given::Repeated { addr },
-            None => Given::Unknown { addr },
+            Turn::Born => {
+                // Its number was another process's, whose end was not told.
+                self.end(turn.pid);
+                self.enter(turn.pid, id);
+            }
+            Turn::Exec => {
+                let left = self.processes.remove(&turn.pid);
+                let gone = left.map(|left| self.leave(left, SpaceEnd::Exec));
+                self.enter(turn.pid, id);
+                self.threads.insert(turn.tid, id);
+                if turn.pid == self.first {
+                    self.common.sums.replaced();
+                }
+                return Booked::Discarded(gone.unwrap_or_default());
+            }
+        }
+        Booked::Life
+    }
+
+    fn enter(&mut self, process: u32, id: SpaceId) {
+        self.processes.insert(process, id);
+        self.spaces.entry(id).or_default().n_processes += 1;
+    }
+
+    /// One process less lives there. Answers what went with the address space.
+    fn leave(&mut self, id: SpaceId, how: SpaceEnd) -> Held {
+        let Some(space) = self.spaces.get_mut(&id) else { return Held::default() };
+        space.n_processes = space.n_processes.saturating_sub(1);
+        if space.n_processes > 0 {
+            return Held::default();
+        }
+        let Some(mut space) = self.spaces.remove(&id) else { return Held::default() };
+        let mapped = space.regions.mapped();
+        let outcome = match how {
+            SpaceEnd::Process => Outcome::Ended,
+            SpaceEnd::Exec => Outcome::Discarded,
         };
-        if let Some(earlier) = self.limbo.insert(tid, given) {
-            self.sums.undecided(earlier.block());
-        }
-        Booked::GivenUp
+        let outstanding = space.end(&mut self.common, outcome);
+        self.ended.push((space, ClosedSpace { id, outstanding, mapped, end: Some(how) }));
+        outstanding
     }
 
-    fn take_back(&mut self, tid: u32) -> Booked {
-        if let Some(Given::Known { addr, block }) = self.limbo.remove(&tid)
-            && let Some(other) = self.blocks.insert(addr, block)
-        {
-            // Whoever was given this address meanwhile released it without our seeing it.
-            self.sums.heal(&other);
-        }
-        Booked::TakenBack
+    fn first_space(&self) -> SpaceId {
+        self.processes.get(&self.first).copied().unwrap_or(SpaceId(FIRST_SPACE))
     }
 
-    /// The block that `tid` gave up is gone for good.
-    fn settle(&mut self, tid: u32) -> Booked {
-        match self.limbo.remove(&tid) {
-            Some(Given::Known { block, .. }) => self.gone(&block),
-            Some(Given::Unknown { addr }) => self.unmatched(addr),
-            // No give-up was seen: the call began before the attach.
-            Some(Given::Repeated { .. }) | None => Booked::Repeated,
-        }
+    fn space_of_thread(&self, tid: u32) -> SpaceId {
+        self.threads.get(&tid).copied().unwrap_or_else(|| self.first_space())
     }
 
-    fn discard(&mut self) -> Booked {
-        self.blocks.clear();
-        self.limbo.clear();
-        self.regions.discard();
-        Booked::Discarded(self.sums.discard())
-    }
-
-    fn gone(&mut self, block: &Block) -> Booked {
-        self.sums.free(block);
-        Booked::Gone { born: block.born, bytes: block.size }
-    }
-
-    fn unmatched(&mut self, addr: u64) -> Booked {
-        self.sums.unmatched();
-        Booked::Unmatched { addr }
-    }
-
-    fn malformed(&mut self) -> Booked {
-        self.sums.malformed();
-        Booked::Malformed
+    fn of_thread(&mut self, tid: u32) -> (&mut Space, &mut Common) {
+        let id = self.space_of_thread(tid);
+        (self.spaces.entry(id).or_default(), &mut self.common)
     }
 }
 

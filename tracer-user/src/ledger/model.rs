@@ -5,11 +5,13 @@
 use std::collections::HashMap;
 
 use proptest::prelude::*;
-use tracer_common::decode::Event;
+use tracer_common::decode::{Event, Space, Turn};
 
 use super::{Booked, Held, Ledger};
 
 const FAMILY: u16 = 3;
+/// The only process.
+const FIRST: u32 = 1;
 
 #[derive(Clone, Copy, Debug)]
 enum Step {
@@ -62,6 +64,22 @@ fn alloc(tid: u32, addr: u64, size: u64, stack: u64, resized: bool) -> Event<'st
     Event::Alloc { tid, family: FAMILY, addr, size, stack, resized }
 }
 
+/// The only process replaces its image.
+fn exec(space: u64) -> Event<'static> {
+    Event::Space(Space {
+        turn: Turn::Exec,
+        tid: FIRST,
+        space,
+        from: space - 1,
+        stack: 0,
+        pid: FIRST,
+        parent: 0,
+        held: false,
+        shares: false,
+        by_other_thread: false,
+    })
+}
+
 fn sum<'a>(blocks: impl Iterator<Item = &'a Block>) -> Held {
     blocks.fold(Held::default(), |sum, (size, ..)| Held {
         bytes: sum.bytes + size,
@@ -86,7 +104,7 @@ fn agrees(ledger: &Ledger, heap: &Heap) -> Result<(), TestCaseError> {
 proptest! {
     #[test]
     fn a_target_that_is_seen_whole_is_booked_to_the_byte(steps in steps()) {
-        let (mut ledger, mut heap, mut batch) = (Ledger::default(), Heap::new(), 0);
+        let (mut ledger, mut heap, mut batch) = (Ledger::new(FIRST), Heap::new(), 0);
         // What a thread's realloc in flight was given; still in the heap, not to be released
         // by anyone else.
         let mut calls: HashMap<u32, u64> = HashMap::new();
@@ -155,7 +173,7 @@ proptest! {
 
     #[test]
     fn snapshots_of_changes_rebuild_every_stack(steps in proptest::collection::vec(steps(), 1..4)) {
-        let mut ledger = Ledger::default();
+        let mut ledger = Ledger::new(FIRST);
         let mut rebuilt: HashMap<u32, Held> = HashMap::new();
         for part in steps {
             for step in part {
@@ -178,9 +196,10 @@ proptest! {
 
     #[test]
     fn whatever_is_told_the_books_stay_balanced(steps in steps(), odd in proptest::collection::vec(any::<bool>(), 400)) {
-        let (mut ledger, mut heap) = (Ledger::default(), Heap::new());
+        let (mut ledger, mut heap) = (Ledger::new(FIRST), Heap::new());
         let mut limbo: HashMap<u32, Option<(u64, Block)>> = HashMap::new();
         let (mut healed, mut undecided, mut unmatched) = (0, 0, 0);
+        let mut n_spaces = 1;
         for (step, odd) in steps.into_iter().zip(odd) {
             match step {
                 Step::Alloc { tid, slot, size, stack } => {
@@ -214,7 +233,8 @@ proptest! {
                 Step::Mark if odd => {
                     heap.clear();
                     limbo.clear();
-                    ledger.apply(&Event::Exec);
+                    n_spaces += 1;
+                    ledger.apply(&exec(n_spaces));
                 }
                 Step::Mark => {}
             }

@@ -17,11 +17,12 @@ mod tests;
 use rustc_hash::FxHashMap;
 use tracer_common::decode::{Change, Range};
 
-pub use self::sums::{ClosedRegions, Mapped, Origin, Purpose};
+pub use self::sums::{Mapped, Origin, Purpose};
 use self::{
     pieces::{ADDRESSES, Attributes, Piece, Pieces, Use, pages_up, span},
     sums::Sums,
 };
+use super::Held;
 
 const MAP_SHARED: u32 = 1;
 const MAP_ANONYMOUS: u32 = 0x20;
@@ -73,7 +74,20 @@ impl Regions {
         self.sums.discard();
     }
 
-    pub(super) fn close(&mut self) -> ClosedRegions {
+    /// What a copy of the address space begins with: ranges that are not its own, and the same
+    /// break.
+    pub(super) fn copy(&self) -> Self {
+        Self { program_break: self.program_break, ..Self::default() }
+    }
+
+    /// What is mapped now.
+    pub(super) const fn mapped(&self) -> Mapped {
+        self.sums.mapped()
+    }
+
+    /// What each origin has mapped; only those that have another figure than at the last close, in
+    /// ascending order.
+    pub(super) fn close(&mut self) -> Vec<(Origin, Held)> {
         self.sums.close()
     }
 

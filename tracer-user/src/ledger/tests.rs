@@ -1,6 +1,9 @@
-use tracer_common::decode::Event;
+use tracer_common::decode::{Event, Space as SpaceEvent, Turn};
 
 use super::*;
+
+/// The process that is traced.
+const FIRST: u32 = 100;
 
 const A: u64 = 0x1000;
 const B: u64 = 0x2000;
@@ -27,11 +30,30 @@ fn repeat(tid: u32, addr: u64) -> Event<'static> {
 
 /// Books the events and answers what is outstanding and the batch's totals.
 fn after(events: &[Event<'_>]) -> (Held, Totals) {
-    let mut ledger = Ledger::default();
+    let mut ledger = Ledger::new(FIRST);
     for event in events {
         ledger.apply(event);
     }
     (ledger.outstanding(), ledger.close_batch().totals)
+}
+
+fn turn(turn: Turn, pid: u32, space: u64) -> SpaceEvent {
+    SpaceEvent {
+        turn,
+        tid: pid,
+        space,
+        from: FIRST_SPACE,
+        stack: 0,
+        pid,
+        parent: FIRST,
+        held: false,
+        shares: false,
+        by_other_thread: false,
+    }
+}
+
+fn exec(pid: u32, space: u64) -> Event<'static> {
+    Event::Space(turn(Turn::Exec, pid, space))
 }
 
 fn held(bytes: u64, blocks: u64) -> Held {
@@ -52,7 +74,7 @@ fn a_block_of_no_bytes_is_a_block() {
 
 #[test]
 fn a_resized_block_counts_once_at_its_new_size_and_stack() {
-    let mut ledger = Ledger::default();
+    let mut ledger = Ledger::new(FIRST);
     for event in [alloc(1, A, 100), give_up(1, A), resized(1, B, 300_000)] {
         ledger.apply(&event);
     }
@@ -77,7 +99,7 @@ fn a_block_in_the_middle_of_a_resize_is_outstanding() {
 
 #[test]
 fn a_failed_resize_keeps_the_block_its_stack_and_its_birth() {
-    let mut ledger = Ledger::default();
+    let mut ledger = Ledger::new(FIRST);
     ledger.apply(&alloc(1, A, 4096));
     ledger.close_batch();
     ledger.apply(&give_up(1, A));
@@ -166,11 +188,11 @@ fn a_resize_that_never_ended_is_a_loss_when_the_thread_begins_another() {
 
 #[test]
 fn a_new_image_discards_everything_and_what_was_given_up() {
-    let mut ledger = Ledger::default();
+    let mut ledger = Ledger::new(FIRST);
     for event in [alloc(1, A, 64), alloc(1, B, 32), give_up(1, A)] {
         ledger.apply(&event);
     }
-    assert_eq!(ledger.apply(&Event::Exec), Booked::Discarded(held(96, 2)));
+    assert_eq!(ledger.apply(&exec(FIRST, 2)), Booked::Discarded(held(96, 2)));
     ledger.apply(&Event::TakeBack { tid: 1 });
     assert_eq!(ledger.outstanding(), held(0, 0));
     let closed = ledger.close_batch();
@@ -194,7 +216,7 @@ fn more_memory_than_an_address_space_is_malformed_and_not_booked() {
 
 #[test]
 fn only_stacks_with_another_figure_are_in_a_snapshot() {
-    let mut ledger = Ledger::default();
+    let mut ledger = Ledger::new(FIRST);
     ledger.apply(&alloc(1, A, 64));
     let first = ledger.close_batch();
     assert_eq!(first.changed, [(StackId(0), held(64, 1))]);

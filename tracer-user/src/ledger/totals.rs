@@ -1,7 +1,8 @@
 //! Running sums: of everything, of each stack, of the open batch.
 
 use super::blocks::Block;
-use super::regions::ClosedRegions;
+use super::regions::{Mapped, Origin};
+use super::space::SpaceId;
 use crate::stacks::StackId;
 
 /// Bytes and blocks.
@@ -17,12 +18,12 @@ impl Held {
     // The sum of what is outstanding is checked before a block is booked, and what is taken
     // away was added before; only what was allocated or freed over a whole batch may reach
     // the end of the range, and stays there.
-    fn add(&mut self, bytes: u64) {
+    pub(super) fn add(&mut self, bytes: u64) {
         self.bytes = self.bytes.saturating_add(bytes);
         self.blocks = self.blocks.saturating_add(1);
     }
 
-    fn take(&mut self, bytes: u64) {
+    pub(super) fn take(&mut self, bytes: u64) {
         self.bytes = self.bytes.saturating_sub(bytes);
         self.blocks = self.blocks.saturating_sub(1);
     }
@@ -37,10 +38,14 @@ pub struct Totals {
     pub freed: Held,
     /// Releases of addresses that the books do not have: blocks older than the attach.
     pub unmatched_frees: u64,
-    /// Times that the target replaced its image.
+    /// The same in an address space that began as a copy of another: blocks that were inherited.
+    pub inherited_frees: u64,
+    /// Times that the first process replaced its image.
     pub execs: u64,
     /// Blocks that went with an old image.
     pub discarded: Held,
+    /// Blocks that went with the end of a process.
+    pub ended: Held,
     /// Blocks struck off without a release that was seen: `healed` and `undecided`.
     pub struck_off: Held,
     /// A loss: blocks whose address was handed out again, so that a release was missed.
@@ -52,7 +57,7 @@ pub struct Totals {
 }
 
 /// A batch that has ended.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Closed {
     /// What happened in it.
     pub totals: Totals,
@@ -61,8 +66,51 @@ pub struct Closed {
     /// What each stack has outstanding at its end; only stacks that have another figure than
     /// at the end before, in ascending order.
     pub changed: Vec<(StackId, Held)>,
-    /// The mappings at its end.
-    pub regions: ClosedRegions,
+    /// What is mapped at its end.
+    pub mapped: Mapped,
+    /// What each origin of each address space has mapped at its end; only those that have another
+    /// figure than at the end before, in ascending order.
+    pub changed_mappings: Vec<(SpaceId, Origin, Held)>,
+    /// Every address space that there is, and those that have ended in this batch, in ascending
+    /// order.
+    pub spaces: Vec<ClosedSpace>,
+}
+
+/// One address space at the end of a batch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ClosedSpace {
+    /// Which.
+    pub id: SpaceId,
+    /// What is outstanding in it; when it has ended, what was then.
+    pub outstanding: Held,
+    /// What is mapped in it; when it has ended, what was then.
+    pub mapped: Mapped,
+    /// How it ended, if it did in this batch.
+    pub end: Option<SpaceEnd>,
+}
+
+/// How an address space ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SpaceEnd {
+    /// With the last process that lived in it.
+    Process,
+    /// Its process replaced its image.
+    Exec,
+}
+
+/// How a block goes out of the books.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Outcome {
+    /// It was released.
+    Freed,
+    /// Its address was handed out again.
+    Healed,
+    /// It was given to a `realloc` whose end was never seen.
+    Undecided,
+    /// Its address space was replaced.
+    Discarded,
+    /// Its address space came to an end.
+    Ended,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -95,47 +143,39 @@ impl Sums {
         self.stack(block.stack).add(block.size);
     }
 
-    pub(super) fn free(&mut self, block: &Block) {
-        self.open.freed.add(block.size);
-        self.remove(block);
+    pub(super) fn remove(&mut self, block: &Block, how: Outcome) {
+        let open = &mut self.open;
+        open.healed += u64::from(how == Outcome::Healed);
+        let sum = match how {
+            Outcome::Freed => &mut open.freed,
+            Outcome::Healed | Outcome::Undecided => &mut open.struck_off,
+            Outcome::Discarded => &mut open.discarded,
+            Outcome::Ended => &mut open.ended,
+        };
+        sum.add(block.size);
+        self.outstanding.take(block.size);
+        self.stack(block.stack).take(block.size);
     }
 
-    pub(super) fn heal(&mut self, block: &Block) {
-        self.open.healed += 1;
-        self.open.struck_off.add(block.size);
-        self.remove(block);
-    }
-
-    pub(super) fn undecided(&mut self, block: Option<&Block>) {
+    /// A `realloc` whose end was never seen.
+    pub(super) fn undecided(&mut self) {
         self.open.undecided += 1;
-        if let Some(block) = block {
-            self.open.struck_off.add(block.size);
-            self.remove(block);
+    }
+
+    pub(super) fn unmatched(&mut self, is_inherited: bool) {
+        match is_inherited {
+            true => self.open.inherited_frees += 1,
+            false => self.open.unmatched_frees += 1,
         }
     }
 
-    pub(super) fn unmatched(&mut self) {
-        self.open.unmatched_frees += 1;
+    /// The first process replaced its image.
+    pub(super) fn replaced(&mut self) {
+        self.open.execs += 1;
     }
 
     pub(super) fn malformed(&mut self) {
         self.open.malformed += 1;
-    }
-
-    pub(super) fn discard(&mut self) -> Held {
-        let gone = std::mem::take(&mut self.outstanding);
-        self.open.execs += 1;
-        self.open.discarded.bytes = self.open.discarded.bytes.saturating_add(gone.bytes);
-        self.open.discarded.blocks = self.open.discarded.blocks.saturating_add(gone.blocks);
-        for (index, stack) in (0_u32..).zip(&mut self.stacks) {
-            if stack.now != Held::default() {
-                stack.now = Held::default();
-                if !std::mem::replace(&mut stack.touched, true) {
-                    self.touched.push(StackId(index));
-                }
-            }
-        }
-        gone
     }
 
     pub(super) fn close(&mut self) -> Closed {
@@ -150,7 +190,7 @@ impl Sums {
         }
         changed.sort_unstable_by_key(|(id, _)| *id);
         let totals = std::mem::take(&mut self.open);
-        Closed { totals, outstanding: self.outstanding, changed, regions: ClosedRegions::default() }
+        Closed { totals, outstanding: self.outstanding, changed, ..Closed::default() }
     }
 
     pub(super) const fn outstanding(&self) -> Held {
@@ -159,11 +199,6 @@ impl Sums {
 
     pub(super) fn of(&self, stack: StackId) -> Held {
         self.stacks.get(stack.index()).map_or(Held::default(), |stack| stack.now)
-    }
-
-    fn remove(&mut self, block: &Block) {
-        self.outstanding.take(block.size);
-        self.stack(block.stack).take(block.size);
     }
 
     /// The stack's sum, noted as touched.

@@ -3,6 +3,7 @@
 use std::{
     num::NonZeroU32,
     os::fd::{AsFd as _, BorrowedFd, OwnedFd},
+    thread,
 };
 
 use aya::{
@@ -53,6 +54,22 @@ enum Link {
     Single(UProbeLink),
 }
 
+/// Removals at the same time. Each waits for the kernel to see that nobody runs the program, and
+/// those waits can be shared.
+const REMOVERS: usize = 16;
+
+/// Takes breakpoints out, of several processes at once: allocations first in each.
+pub(super) fn remove(attached: Vec<Attached>) {
+    let each = attached.len().div_ceil(REMOVERS).max(1);
+    let mut rest = attached;
+    thread::scope(|scope| {
+        while !rest.is_empty() {
+            let part = rest.split_off(rest.len().saturating_sub(each));
+            scope.spawn(move || drop(part));
+        }
+    });
+}
+
 impl Attached {
     /// Stops the booking of new blocks, and only that: beginnings before ends, in the reverse
     /// of the order in which they were set.
@@ -61,23 +78,10 @@ impl Attached {
     }
 }
 
-/// Follows the ends of threads and the replacement of images.
-pub(super) fn tasks(ebpf: &mut Ebpf) -> Result<(), ProbeError> {
-    for (name, tracepoint) in
-        [("task_exit", "sched_process_exit"), ("task_exec", "sched_process_exec")]
-    {
-        let program: &mut RawTracePoint = program(ebpf, name)?;
-        program.attach(tracepoint).map_err(|error| ProbeError::Load {
-            what: format!("the tracepoint {tracepoint}"),
-            cause: chain(&error),
-        })?;
-    }
-    Ok(())
-}
-
-/// Follows the system calls that change mappings, until the guards are dropped. The ends of
-/// calls are watched before their beginnings, as with functions.
-pub(super) fn syscalls(ebpf: &mut Ebpf) -> Result<Vec<RawTracePointLink>, ProbeError> {
+/// Follows the beginnings and ends of processes and threads, the replacement of images, and the
+/// system calls that change mappings, until the guards are dropped. The ends of calls are watched
+/// before their beginnings, as with functions.
+pub(super) fn tracepoints(ebpf: &mut Ebpf) -> Result<Vec<RawTracePointLink>, ProbeError> {
     let set = |(name, tracepoint): (&'static str, &str)| {
         let error = |error: aya::programs::ProgramError| ProbeError::Load {
             what: format!("the tracepoint {tracepoint}"),
@@ -87,7 +91,17 @@ pub(super) fn syscalls(ebpf: &mut Ebpf) -> Result<Vec<RawTracePointLink>, ProbeE
         let id = program.attach(tracepoint).map_err(error)?;
         program.take_link(id).map_err(error)
     };
-    [("mm_exit", "sys_exit"), ("mm_enter", "sys_enter")].into_iter().map(set).collect()
+    [
+        ("task_exit", "sched_process_exit"),
+        ("task_exec", "sched_process_exec"),
+        ("mm_exit", "sys_exit"),
+        ("mm_enter", "sys_enter"),
+        // What it announces is completed at the end of a system call.
+        ("task_fork", "sched_process_fork"),
+    ]
+    .into_iter()
+    .map(set)
+    .collect()
 }
 
 pub(super) fn object(

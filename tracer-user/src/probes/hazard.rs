@@ -56,12 +56,19 @@ fn probe(child: Pid, ready: OwnedFd, go: OwnedFd) -> Result<(), ProbeError> {
     let mut byte = [0];
     ready.read_exact(&mut byte).map_err(ask)?;
     let pid = child.as_raw().cast_unsigned();
-    let plan = LoadPlan { pid, ring_bytes: 1 << 16, max_threads: 1, min_size: 0 };
+    let plan = LoadPlan {
+        pid,
+        ring_bytes: 1 << 16,
+        max_threads: 1,
+        min_size: 0,
+        follow: false,
+        hold: false,
+    };
     let mut probes = Probes::load(&plan)?;
     let own = File::open("/proc/self/exe").map_err(ask)?;
     let site =
         AttachSite { offset: offset_of_probed().map_err(ask)?, cookie: COOKIE, is_end: false };
-    probes.attach("outlive itself", &own, &[site])?;
+    probes.attach(pid, "outlive itself", &own, &[site])?;
     go.write_all(&byte).map_err(ask)?;
     // The pipe's other end closes with the child, however it ends.
     let mut rest = Vec::new();

@@ -15,7 +15,7 @@ use aya::{
 };
 use aya_obj::generated::bpf_func_id;
 
-use super::{ProbeError, object, syscall};
+use super::{ProbeError, kernel_types, object, syscall};
 use crate::chain::chain;
 
 /// The programs that are attached to functions of the target.
@@ -42,6 +42,10 @@ pub struct LoadPlan {
     pub max_threads: u32,
     /// Requested bytes below which a block is not booked.
     pub min_size: u64,
+    /// Are the processes that the target makes targets as well?
+    pub follow: bool,
+    /// May a process be stopped until its probes are in place?
+    pub hold: bool,
 }
 
 /// Programs and maps in the kernel.
@@ -54,17 +58,24 @@ pub(super) struct Loaded {
 pub(super) fn load(plan: &LoadPlan) -> Result<Loaded, ProbeError> {
     check_kernel()?;
     let namespace = super::namespace::of_tracer()?;
+    let task = kernel_types::task_fields()?;
     let plain = object::without_tail_calls();
     let mut ebpf = EbpfLoader::new()
         .override_global("TARGET_TGID", &plan.pid, true)
         .override_global("MIN_SIZE", &plan.min_size, true)
         .override_global("PID_NS_DEV", &namespace.dev, true)
         .override_global("PID_NS_INO", &namespace.ino, true)
+        .override_global("FOLLOW", &u64::from(plan.follow), true)
+        .override_global("HOLD", &u64::from(plan.hold), true)
+        .override_global("TASK_PID", &task.pid, true)
+        .override_global("TASK_TGID", &task.tgid, true)
+        .override_global("TASK_MM", &task.mm, true)
         .map_max_entries("EVENTS", plan.ring_bytes)
         .map_max_entries("SLOTS", plan.max_threads)
         .load(&plain)
         .map_err(|error| ProbeError::Load { what: "the maps".to_owned(), cause: chain(&error) })?;
-    for name in ["task_exit", "task_exec", "mark"].into_iter().chain(SYSCALL_PROGRAMS) {
+    for name in ["task_exit", "task_exec", "task_fork", "mark"].into_iter().chain(SYSCALL_PROGRAMS)
+    {
         let program: &mut RawTracePoint = program(&mut ebpf, name)?;
         program.load().map_err(|error| refused(name, &error))?;
     }

@@ -5,14 +5,18 @@
 //! the kernel when this process ends in any way.
 
 mod attach;
+pub mod guard;
 pub mod hazard;
+mod kernel_types;
 mod load;
 mod namespace;
 mod object;
 pub mod rights;
 mod syscall;
+mod targets;
 
 use std::{
+    collections::HashMap,
     io,
     os::fd::{AsFd as _, OwnedFd},
 };
@@ -25,6 +29,7 @@ use tracer_common::count::Count;
 
 pub use attach::{AttachSite, Attached};
 pub use load::LoadPlan;
+pub use targets::Continued;
 
 /// Why the kernel side could not be brought in place.
 #[derive(Debug, thiserror::Error)]
@@ -89,6 +94,15 @@ pub enum ProbeError {
         /// Why.
         error: io::Error,
     },
+    /// The kernel describes a type in another way than is known here.
+    #[error(
+        "the kernel's own description of its types has no {what} where it was looked for; \
+             please report this with the kernel's version"
+    )]
+    Types {
+        /// What was not found.
+        what: &'static str,
+    },
     /// A call to the loaded programs failed.
     #[error("the kernel did not answer for the tracer's {what}: {error}")]
     Ask {
@@ -122,24 +136,27 @@ pub fn measure_runs() -> Result<OwnedFd, ProbeError> {
 
 /// The kernel programs, loaded and perhaps attached.
 pub struct Probes {
-    // Fields drop from top to bottom: the breakpoints go before the programs.
-    attached: Vec<Attached>,
-    syscalls: Vec<RawTracePointLink>,
+    // Fields drop from top to bottom: nobody is stopped any more before the breakpoints go, and
+    // those go before the programs.
+    tracepoints: Vec<RawTracePointLink>,
+    /// The breakpoints in each process.
+    attached: HashMap<u32, Vec<Attached>>,
     loaded: load::Loaded,
-    pid: u32,
+    guard: Option<guard::Guard>,
 }
 
 impl Probes {
-    /// Loads the programs for one target and starts to follow its threads, its image and its
-    /// mappings.
+    /// Loads the programs for one target and starts to follow its threads, its image, its mappings
+    /// and, if the plan says so, its processes.
     ///
     /// # Errors
     /// When the kernel refuses; see [`ProbeError`].
     pub fn load(plan: &LoadPlan) -> Result<Self, ProbeError> {
         let mut loaded = load::load(plan)?;
-        attach::tasks(&mut loaded.ebpf)?;
-        let syscalls = attach::syscalls(&mut loaded.ebpf)?;
-        Ok(Self { attached: Vec::new(), syscalls, loaded, pid: plan.pid })
+        targets::begin(&mut loaded.ebpf, plan.pid)?;
+        let guard = plan.hold.then(|| targets::guard(&loaded.ebpf)).transpose()?;
+        let tracepoints = attach::tracepoints(&mut loaded.ebpf)?;
+        Ok(Self { tracepoints, attached: HashMap::new(), loaded, guard })
     }
 
     /// The ring buffer. To be taken once.
@@ -150,19 +167,20 @@ impl Probes {
         self.loaded.take_ring()
     }
 
-    /// Sets probes at functions of one object, deallocators first, so that no block is booked
+    /// Sets probes for one process at functions of one object, deallocators first, so that no block is booked
     /// whose end would not be seen.
     ///
     /// # Errors
     /// When a breakpoint cannot be set; those of this object are then taken back.
     pub fn attach(
         &mut self,
+        pid: u32,
         object: &str,
         file: &std::fs::File,
         sites: &[AttachSite],
     ) -> Result<(), ProbeError> {
-        let attached = attach::object(&mut self.loaded, self.pid, object, file.as_fd(), sites)?;
-        self.attached.push(attached);
+        let attached = attach::object(&mut self.loaded, pid, object, file.as_fd(), sites)?;
+        self.attached.entry(pid).or_default().push(attached);
         Ok(())
     }
 
@@ -243,14 +261,13 @@ impl Probes {
         Array::<_, u64>::try_from(map).map_err(ask)?.set(0, page, 0).map_err(ask)
     }
 
-    /// Takes every breakpoint out of the target: allocations first, so that each block that
+    /// Takes every breakpoint out of every target: allocations first, so that each block that
     /// was booked has its release seen as long as possible.
     pub fn detach(&mut self) {
-        for attached in &mut self.attached {
-            attached.drop_allocations();
-        }
-        self.attached.clear();
-        self.syscalls.clear();
+        self.tracepoints.clear();
+        let attached: Vec<Attached> = self.attached.drain().flat_map(|(_, all)| all).collect();
+        attach::remove(attached);
+        self.guard = None;
     }
 
     /// Does this kernel set all probes of an object with one link?

@@ -14,6 +14,8 @@ pub struct Capability {
 
 /// `CAP_SYS_ADMIN`, which stands in for the first two on any kernel.
 const SYS_ADMIN: u32 = 21;
+/// `CAP_KILL`.
+const KILL: u32 = 5;
 
 /// Everything that is needed, in the order in which it is needed.
 pub const NEEDED: [Capability; 4] = [
@@ -58,9 +60,13 @@ fn names(capabilities: &[Capability]) -> String {
 /// # Errors
 /// When `/proc` cannot say.
 pub fn missing() -> Result<Vec<Capability>, RightsError> {
+    Ok(lacking(own()?))
+}
+
+fn own() -> Result<u64, RightsError> {
     let status = fs::read_to_string("/proc/self/status")
         .map_err(|error| RightsError::NoProc { kind: error.kind() })?;
-    Ok(lacking(effective(&status)))
+    Ok(effective(&status))
 }
 
 /// Can this process load and attach on this machine?
@@ -75,6 +81,14 @@ pub fn check() -> Result<(), RightsError> {
     let btf = Path::new("/sys/kernel/btf/vmlinux");
     let has_btf = fs::metadata(btf).is_ok_and(|meta| meta.len() > 0);
     if has_btf { Ok(()) } else { Err(RightsError::NoBtf) }
+}
+
+/// May this process continue processes of every user, as it must when it stops them?
+///
+/// # Errors
+/// When `/proc` cannot say.
+pub fn may_signal() -> Result<bool, RightsError> {
+    Ok(own()? & (1 << KILL) != 0)
 }
 
 /// The set of effective capabilities in a `/proc/<pid>/status`.

@@ -84,7 +84,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_from_before_there_were_mappings_is_read() {
+    fn a_file_from_before_there_were_mappings_and_processes_is_read() {
         let bytes = render(&sample::leaking()).expect("plain data");
         let mut old: serde_json::Value = serde_json::from_slice(&bytes).expect("JSON");
         let remove = |object: &mut serde_json::Value, names: &[&str]| {
@@ -94,12 +94,16 @@ mod tests {
             }
         };
         remove(&mut old, &["mappings"]);
-        remove(&mut old["growth"], &["mapped_bytes"]);
+        remove(&mut old["growth"], &["mapped_bytes", "ended_bytes", "ended_blocks"]);
+        remove(&mut old, &["processes", "processes_omitted", "holds"]);
         for batch in old["batches"].as_array_mut().expect("a list") {
             let sizes = ["pss", "anonymous", "swap", "mapped", "arena", "shared", "file"];
             let names: Vec<_> = sizes.iter().map(|size| format!("{size}_bytes")).collect();
             remove(batch, &names.iter().map(String::as_str).collect::<Vec<_>>());
-            remove(batch, &["thread_stack_bytes", "reserved_bytes", "retained_bytes"]);
+            remove(
+                batch,
+                &["thread_stack_bytes", "reserved_bytes", "retained_bytes", "inherited_frees"],
+            );
         }
         let session = read(old.to_string().as_bytes()).expect("a session");
         assert_eq!((session.mappings.len(), session.batches[0].retained_bytes), (0, None));
@@ -117,21 +121,27 @@ mod tests {
         };
         assert_eq!(
             keys(&value),
-            "batches budget command duration_s exit_code growth losses mappings measured notices \
-             reasons schema stacks started target tool verdict warmup"
+            "batches budget command duration_s exit_code growth holds losses mappings measured \
+             notices processes processes_omitted reasons schema stacks started target tool verdict \
+             warmup"
         );
         assert_eq!(
             keys(&value["batches"][0]),
             "allocated_blocks allocated_bytes anonymous_bytes arena_bytes duration_s file_bytes \
-             freed_blocks heap_blocks heap_bytes index kind label mapped_bytes pss_bytes \
+             freed_blocks heap_blocks heap_bytes index inherited_frees kind label mapped_bytes pss_bytes \
              reserved_bytes retained_bytes rss_bytes shared_bytes swap_bytes thread_stack_bytes \
              units unmatched_frees"
         );
         assert_eq!(
             keys(&value["growth"]),
-            "grown_bytes heap_blocks heap_bytes heap_bytes_per_batch interval mapped_bytes \
-             shrunk_bytes"
+            "ended_blocks ended_bytes grown_bytes heap_blocks heap_bytes heap_bytes_per_batch \
+             interval mapped_bytes shrunk_bytes"
         );
+        assert_eq!(
+            keys(&value["processes"][0]),
+            "discarded_bytes ended exe growth held_s made_by pid ppid started"
+        );
+        assert_eq!(keys(&value["processes"][0]["growth"]), "heap_blocks heap_bytes mapped_bytes");
         assert_eq!(keys(&value["stacks"][0]), "blocks bytes family frames per_batch");
         assert_eq!(
             keys(&value["stacks"][0]["frames"][0]),

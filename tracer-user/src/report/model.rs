@@ -46,6 +46,16 @@ pub struct Session {
     /// Stacks whose mapped memory changed over the measured batches, most gained first.
     #[serde(default)]
     pub mappings: Vec<Mapping>,
+    /// Every process that was traced, the target first, the others in the order of their
+    /// beginnings.
+    #[serde(default)]
+    pub processes: Vec<Process>,
+    /// Processes that have ended and are not in the list, because there were too many.
+    #[serde(default)]
+    pub processes_omitted: u64,
+    /// How processes were stopped until their probes were in place.
+    #[serde(default)]
+    pub holds: Holds,
     /// What was lost, by kind; every kind is there, also at zero.
     pub losses: BTreeMap<String, u64>,
 }
@@ -139,6 +149,9 @@ pub struct Batch {
     pub freed_blocks: u64,
     /// Frees of blocks older than the attach.
     pub unmatched_frees: u64,
+    /// Frees of blocks that a process had inherited with a copy of its parent's memory.
+    #[serde(default)]
+    pub inherited_frees: u64,
     /// Resident bytes at its end; `null` when they could not be read.
     pub rss_bytes: Option<u64>,
     /// The same with shared pages divided by the number of their users.
@@ -205,6 +218,60 @@ pub struct Growth {
     /// end minus at the end of the warm-up. Never a part of `heap_bytes`.
     #[serde(default)]
     pub mapped_bytes: i64,
+    /// Requested bytes that were outstanding in processes when they ended, of those that ended in
+    /// a measured batch. Their memory went with them, so it is no part of `heap_bytes`; with it
+    /// the sum over `processes` is complete.
+    #[serde(default)]
+    pub ended_bytes: u64,
+    /// The same of blocks.
+    #[serde(default)]
+    pub ended_blocks: u64,
+}
+
+/// One process of the tree.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Process {
+    /// Its id in the tool's pid namespace.
+    pub pid: u32,
+    /// Id of its parent when it was first seen.
+    pub ppid: u32,
+    /// Path of the program that it runs, or ran last.
+    pub exe: String,
+    /// When it was first traced, as RFC 3339.
+    pub started: String,
+    /// When it was found to have ended; `null` while it runs.
+    pub ended: Option<String>,
+    /// How its memory changed over the measured batches, up to its end.
+    pub growth: ProcessGrowth,
+    /// Requested bytes that were outstanding when it replaced its image, and went with it.
+    pub discarded_bytes: u64,
+    /// Seconds that it was stopped until its probes were in place.
+    pub held_s: f64,
+    /// The stack that made it, from the system call's caller outwards; empty when it is not known.
+    pub made_by: Vec<Frame>,
+}
+
+/// How the memory of one process changed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ProcessGrowth {
+    /// Requested bytes outstanding at the last measured end, or at the process's own, minus at the
+    /// end of the warm-up.
+    pub heap_bytes: i64,
+    /// The same of blocks.
+    pub heap_blocks: i64,
+    /// The same of private memory that the program itself has mapped.
+    pub mapped_bytes: i64,
+}
+
+/// How processes were stopped until their probes were in place.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Holds {
+    /// How often.
+    pub count: u64,
+    /// The longest, in seconds.
+    pub longest_s: f64,
+    /// All together, in seconds.
+    pub total_s: f64,
 }
 
 /// One stack.

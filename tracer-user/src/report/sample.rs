@@ -62,9 +62,14 @@ pub(crate) fn session(stacks: &[(i64, &[&str])]) -> Session {
             grown_bytes,
             shrunk_bytes,
             mapped_bytes: 0,
+            ended_bytes: 0,
+            ended_blocks: 0,
         },
         stacks,
         mappings: vec![],
+        processes: vec![process(4242, 1, "/opt/server", net)],
+        processes_omitted: 0,
+        holds: Holds::default(),
         losses: [
             "events",
             "stacks",
@@ -75,6 +80,8 @@ pub(crate) fn session(stacks: &[(i64, &[&str])]) -> Session {
             "malformed",
             "healed",
             "undecided",
+            "late_probes",
+            "processes",
         ]
         .map(|key| (key.to_owned(), 0))
         .into(),
@@ -96,6 +103,7 @@ pub(crate) fn batch(index: u32, net: i64) -> Batch {
         allocated_blocks: 4000,
         freed_blocks: 3900,
         unmatched_frees: u64::from(index == 0),
+        inherited_frees: 0,
         rss_bytes: (index != 1).then_some(30_000_000),
         pss_bytes: (index != 1).then_some(20_000_000),
         anonymous_bytes: None,
@@ -191,4 +199,23 @@ pub(crate) fn huge() -> Session {
         ((1 << 62) - 1, &["b", "main"]),
         (-(1 << 62), &["c", "main"]),
     ])
+}
+
+/// A process that runs and has gained this much.
+pub(crate) fn process(pid: u32, ppid: u32, exe: &str, heap_bytes: i64) -> Process {
+    Process {
+        pid,
+        ppid,
+        exe: exe.to_owned(),
+        started: "2026-01-02T03:04:05.000+00:00".to_owned(),
+        ended: None,
+        growth: ProcessGrowth {
+            heap_bytes,
+            heap_blocks: i64::from(heap_bytes != 0),
+            mapped_bytes: 0,
+        },
+        discarded_bytes: 0,
+        held_s: 0.0,
+        made_by: vec![],
+    }
 }

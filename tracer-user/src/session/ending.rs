@@ -1,13 +1,17 @@
 //! How a session comes to its end.
 
 use std::{
+    cell::Cell,
     io,
     os::fd::{AsFd as _, OwnedFd},
+    rc::Rc,
+    time::Duration,
 };
 
 use tokio::{
     io::unix::AsyncFd,
     signal::unix::{Signal, SignalKind, signal},
+    time::sleep,
 };
 
 use crate::target::process::Process;
@@ -40,21 +44,36 @@ impl Interrupts {
     }
 }
 
-/// A handle that becomes readable when a process ends.
-pub(super) struct ExitWatch(AsyncFd<OwnedFd>);
+/// Pause between two looks whether all processes have ended.
+const LOOK: Duration = Duration::from_millis(20);
+
+/// Tells when a target has ended, with every process that is traced beside it.
+pub(super) struct ExitWatch {
+    /// Becomes readable when the first process ends.
+    first: AsyncFd<OwnedFd>,
+    /// How many others live.
+    others: Rc<Cell<usize>>,
+}
 
 impl ExitWatch {
-    /// Watches this process.
-    pub(super) fn new(process: &Process) -> io::Result<Self> {
+    /// Watches this process; `others` is how many others live, which somebody else keeps true.
+    pub(super) fn new(process: &Process, others: Rc<Cell<usize>>) -> io::Result<Self> {
         let pidfd = process.as_fd().try_clone_to_owned()?;
         // SAFETY: the descriptor is ours alone, and nothing closes or replaces it while the
         // runtime watches it.
-        Ok(Self(unsafe { AsyncFd::register_with_interest(pidfd, tokio::io::Interest::READABLE) }?))
+        let first =
+            unsafe { AsyncFd::register_with_interest(pidfd, tokio::io::Interest::READABLE) }?;
+        Ok(Self { first, others })
     }
 
-    /// Waits for the process's end.
+    /// Waits for the end of all of them.
     pub(super) async fn ended(&self) {
         // An error would mean that the runtime is shutting down.
-        let _ = self.0.readable().await;
+        let _ = self.first.readable().await;
+        // Who was made at the last moment is known once the ring is read.
+        sleep(LOOK).await;
+        while self.others.get() > 0 {
+            sleep(LOOK).await;
+        }
     }
 }

@@ -10,7 +10,7 @@ use anyhow::Context as _;
 use jiff::Zoned;
 use tracer_common::event::StackEnd;
 
-use super::{DriveError, Plan, Tracer, start::Child};
+use super::{DriveError, Plan, Tracer, processes, start::Child};
 use crate::{
     batches::{self, Change},
     exit,
@@ -130,6 +130,7 @@ impl Folder {
         let changed = tracer.batches().changed_stacks();
         session.stacks = stacks(tracer, &changed);
         session.mappings = mappings(tracer);
+        processes::name_makers(tracer, &mut session.processes);
         let cut_bytes = bytes_of_cut_stacks(tracer, &changed, &session.stacks);
         let notices = notices(&growth, tracer.batches(), cut_bytes);
         session.notices = notices
@@ -142,6 +143,7 @@ impl Folder {
             })
             .collect();
         session.notices.extend(untraceable(tracer));
+        session.notices.extend(processes::not_followed(tracer)?);
         self.files.write(&session, &Options { top: 20, width: 80, color: false })?;
         Ok(Finished { session, folder: self.files.path().to_owned() })
     }
@@ -199,9 +201,14 @@ impl Folder {
                 grown_bytes: growth.grown_bytes,
                 shrunk_bytes: growth.shrunk_bytes,
                 mapped_bytes: batches.mapped_growth(Purpose::Own).bytes,
+                ended_bytes: batches.ended().bytes,
+                ended_blocks: batches.ended().blocks,
             },
             stacks: Vec::new(),
             mappings: Vec::new(),
+            processes: processes::rows(tracer),
+            processes_omitted: tracer.omitted_members(),
+            holds: processes::holds(tracer),
             losses: losses.entries().map(|(key, count)| (key.to_owned(), count)).collect(),
         })
     }
@@ -227,6 +234,7 @@ fn batch(batch: &batches::Batch, is_whole: bool) -> model::Batch {
         allocated_blocks: totals.allocated.blocks,
         freed_blocks: totals.freed.blocks,
         unmatched_frees: totals.unmatched_frees,
+        inherited_frees: totals.inherited_frees,
         rss_bytes: resident.rss,
         pss_bytes: resident.pss,
         anonymous_bytes: resident.anonymous,

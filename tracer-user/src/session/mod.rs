@@ -7,6 +7,7 @@
 mod drive;
 mod ending;
 mod finish;
+mod processes;
 mod progress;
 mod service;
 mod start;
@@ -19,7 +20,7 @@ use std::{ffi::OsString, path::PathBuf, time::Duration};
 pub use drive::DriveError;
 pub use finish::Finished;
 pub use test::test;
-pub use tracer::{TraceOptions, Tracer};
+pub use tracer::{Holds, Member, TraceOptions, Tracer};
 pub use watch::{attach, run};
 
 use crate::growth::Budget;

@@ -20,7 +20,10 @@ use tokio::{
 };
 
 use super::{TraceOptions, Tracer, drive::Drive};
-use crate::target::{launch::Held, process::Process};
+use crate::target::{
+    launch::{Held, Stage},
+    process::Process,
+};
 
 /// Where a program's standard streams go.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -70,18 +73,18 @@ pub(super) fn start(
     }
     let held = Held::start(command)?;
     let mut tracer = None;
-    let running = held.run_to_entry(|process| {
+    let running = held.run_to_entry(|process, stage| {
         let tracer = match &mut tracer {
             Some(tracer) => tracer,
             None => tracer.insert(Tracer::load(Process::open(process.pid)?, options)?),
         };
-        tracer.attach_new()
+        tracer.attach_at_start()?;
+        if stage == Stage::Entry { tracer.begins_now() } else { Ok(()) }
     })?;
-    let mut tracer = tracer.context("the program was never seen to stop")?;
+    let tracer = tracer.context("the program was never seen to stop")?;
     let leads_group = streams != Streams::Inherited;
     let child = Child { child: running.child, ended: None, leads_group };
     tracer.has_allocator()?;
-    tracer.begins_now();
     Ok((tracer, child))
 }
 

@@ -88,7 +88,7 @@ async fn batches(
     drive: impl FnOnce(u32) -> anyhow::Result<Drive>,
 ) -> anyhow::Result<Ending> {
     let mut interrupts = Interrupts::listen().context("cannot listen for signals")?;
-    let exit = ExitWatch::new(tracer.process())?;
+    let exit = ExitWatch::new(tracer.process(), tracer.others())?;
     let warmup = plan.plan.options.warmup;
     let n_batches = warmup.saturating_add(plan.batches);
     let progress = Progress::new(plan.plan.progress, n_batches);

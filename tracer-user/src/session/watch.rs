@@ -90,7 +90,7 @@ async fn watch(
     folder: &Folder,
 ) -> anyhow::Result<Ending> {
     let mut interrupts = Interrupts::listen().context("cannot listen for signals")?;
-    let exit = ExitWatch::new(tracer.process())?;
+    let exit = ExitWatch::new(tracer.process(), tracer.others())?;
     let marks = match MarkServer::listen(tracer.process().pid, tracer.process().uid) {
         Ok(server) => Some(server),
         Err(error) => {

@@ -24,6 +24,16 @@ pub struct Bound {
     pub object: Option<ObjectId>,
     /// Place in the object's file; the address itself when there is no file.
     pub offset: u64,
+    /// The address space that it was seen in, where that makes a difference: outside files.
+    pub space: Option<u64>,
+}
+
+impl Bound {
+    /// A return address in an address space of which nothing can be known any more.
+    pub const fn nowhere(space: u64, return_addr: u64) -> Self {
+        let address = return_addr.saturating_sub(1);
+        Self { address, object: None, offset: address, space: Some(space) }
+    }
 }
 
 /// What executable memory came from.
@@ -54,89 +64,115 @@ enum Key {
     Name(String),
 }
 
-/// Binds the addresses of one process.
-#[derive(Debug)]
+/// Binds the addresses of processes. Objects are shared by all of them.
+#[derive(Debug, Default)]
 pub struct Binder {
-    mappings: Mappings,
     objects: Vec<Object>,
     ids: FxHashMap<Key, ObjectId>,
+    spaces: FxHashMap<u64, AddressMap>,
+}
+
+/// One address space.
+#[derive(Debug, Default)]
+struct AddressMap {
+    mappings: Mappings,
     /// Pages where nothing was found in the memory map as it is held. Without it, each
     /// stack of a broken walk would have the map read again.
     missing: FxHashSet<u64>,
-    /// The target's `/tmp`, which may be another than ours. Held open because it cannot be
-    /// reached any more when the target has ended.
+    /// Where its process writes the names of the code that it generates. Looked for when such
+    /// code is first met.
+    generated: Option<GeneratedNames>,
+}
+
+/// A process's own table of names.
+#[derive(Debug)]
+struct GeneratedNames {
+    /// The process's `/tmp`, which may be another than ours. Held open because it cannot be
+    /// reached any more when the process has ended.
     tmp: Option<File>,
-    perf_map_name: String,
+    file_name: String,
+}
+
+impl GeneratedNames {
+    fn of(process: &Process) -> Self {
+        let tmp = OpenOptions::new()
+            .read(true)
+            .custom_flags(libc::O_PATH | libc::O_DIRECTORY)
+            .open(format!("/proc/{}/root/tmp", process.pid));
+        let pid = process.status().map_or(process.pid, |status| status.inner_pid());
+        Self { tmp: tmp.ok(), file_name: format!("perf-{pid}.map") }
+    }
 }
 
 /// Enough to tell pages apart on every machine.
 const PAGE_SHIFT: u32 = 12;
 
 impl Binder {
-    /// A binder for this process, as it is now.
-    pub fn new(process: &Process) -> Self {
-        let tmp = OpenOptions::new()
-            .read(true)
-            .custom_flags(libc::O_PATH | libc::O_DIRECTORY)
-            .open(format!("/proc/{}/root/tmp", process.pid));
-        let pid = process.status().map_or(process.pid, |status| status.inner_pid());
-        let mut binder = Self {
-            mappings: Mappings::default(),
-            objects: Vec::new(),
-            ids: FxHashMap::default(),
-            missing: FxHashSet::default(),
-            tmp: tmp.ok(),
-            perf_map_name: format!("perf-{pid}.map"),
-        };
-        binder.refresh(process);
-        binder
-    }
-
-    /// Reads the memory map again. Worth it whenever libraries may have come and gone; an
-    /// address that is not in the map has it read by itself.
-    pub fn refresh(&mut self, process: &Process) {
+    /// Reads the memory map of this process, which lives in this address space. Worth it whenever
+    /// libraries may have come and gone; an address that is not in the map has it read by itself.
+    pub fn refresh(&mut self, space: u64, process: &Process) {
         // When the process has ended, what is known stays true of the addresses it had.
-        if let Ok(mappings) = process.mappings()
-            && !mappings.list.is_empty()
-        {
-            self.mappings = mappings;
-            self.missing.clear();
-            self.open_objects(process);
+        let Ok(mappings) = process.mappings() else { return };
+        if mappings.list.is_empty() {
+            return;
         }
-    }
-
-    /// Opens what can be executed now: once the process has ended, its objects cannot be
-    /// reached by way of it any more.
-    fn open_objects(&mut self, process: &Process) {
-        let executable = |mapping: &&Mapping| mapping.is_executable() && mapping.has_file();
-        let mappings: Vec<Mapping> =
-            self.mappings.list.iter().filter(executable).cloned().collect();
-        for mapping in &mappings {
+        // Opened now: once the process has ended, its objects cannot be reached by way of it.
+        for mapping in mappings.list.iter().filter(|at| at.is_executable() && at.has_file()) {
             self.id(process, mapping);
         }
+        let map = self.spaces.entry(space).or_default();
+        map.mappings = mappings;
+        map.missing.clear();
     }
 
-    /// Binds a return address.
-    pub fn bind(&mut self, process: &Process, return_addr: u64) -> Bound {
-        let address = return_addr.saturating_sub(1);
-        if self.mappings.at(address).is_none() && !self.missing.contains(&(address >> PAGE_SHIFT)) {
-            self.refresh(process);
+    /// The address space is no more: nothing will be bound in it.
+    pub fn close(&mut self, space: u64) {
+        if let Some(map) = self.spaces.remove(&space)
+            && map.generated.is_some()
+        {
+            let kept = AddressMap { generated: map.generated, ..AddressMap::default() };
+            self.spaces.insert(space, kept);
         }
-        let Some(mapping) = self.mappings.at(address) else {
-            self.missing.insert(address >> PAGE_SHIFT);
-            return Bound { address, object: None, offset: address };
+    }
+
+    /// Binds a return address of this process, which lives in this address space.
+    pub fn bind(&mut self, space: u64, process: &Process, return_addr: u64) -> Bound {
+        let address = return_addr.saturating_sub(1);
+        let page = address >> PAGE_SHIFT;
+        let needs_look = self
+            .spaces
+            .get(&space)
+            .is_none_or(|map| map.mappings.at(address).is_none() && !map.missing.contains(&page));
+        if needs_look {
+            self.refresh(space, process);
+        }
+        let map = self.spaces.entry(space).or_default();
+        let Some(mapping) = map.mappings.at(address).cloned() else {
+            map.missing.insert(page);
+            return self.without_file(space, process, address, None);
         };
         if !mapping.is_executable() {
             // A walk that went astray: this was never called.
-            return Bound { address, object: None, offset: address };
+            return Bound { address, object: None, offset: address, space: Some(space) };
         }
-        let offset = if mapping.has_file() {
-            mapping.offset.wrapping_add(address - mapping.start)
-        } else {
-            address
-        };
-        let mapping = mapping.clone();
-        Bound { address, object: Some(self.id(process, &mapping)), offset }
+        let object = self.id(process, &mapping);
+        if !mapping.has_file() {
+            return self.without_file(space, process, address, Some(object));
+        }
+        let offset = mapping.offset.wrapping_add(address - mapping.start);
+        Bound { address, object: Some(object), offset, space: None }
+    }
+
+    fn without_file(
+        &mut self,
+        space: u64,
+        process: &Process,
+        address: u64,
+        object: Option<ObjectId>,
+    ) -> Bound {
+        let map = self.spaces.entry(space).or_default();
+        map.generated.get_or_insert_with(|| GeneratedNames::of(process));
+        Bound { address, object, offset: address, space: Some(space) }
     }
 
     /// The object of this number.
@@ -144,9 +180,10 @@ impl Binder {
         self.objects.get(id.0 as usize)
     }
 
-    /// The names of generated code that the target wrote, if it does.
-    pub(super) fn perf_map(&self) -> Option<BufReader<File>> {
-        let path = path_of(self.tmp.as_ref()?).join(&self.perf_map_name);
+    /// The names of generated code that the process of this address space wrote, if it did.
+    pub(super) fn perf_map(&self, space: u64) -> Option<BufReader<File>> {
+        let names = self.spaces.get(&space)?.generated.as_ref()?;
+        let path = path_of(names.tmp.as_ref()?).join(&names.file_name);
         // The target may have put anything there: no link is followed out of its root and
         // no pipe is waited for.
         let file = OpenOptions::new()

@@ -67,16 +67,22 @@ pub fn symbolize(binder: &Binder, bounds: impl IntoIterator<Item = Bound>) -> Na
         }
     }
 
-    let mut addrs: Vec<u64> = without_object.iter().map(|bound| bound.address).collect();
-    addrs.sort_unstable();
-    let mut generated = match binder.perf_map() {
-        Some(map) if !addrs.is_empty() => perf_map::lookup(map, &addrs),
-        _ => FxHashMap::default(),
-    };
+    let mut by_space: FxHashMap<Option<u64>, Vec<Bound>> = FxHashMap::default();
     for bound in without_object {
-        let object = bound.object.and_then(|id| binder.object(id));
-        let function = generated.remove(&bound.address);
-        frames.insert(bound, vec![Frame { function, ..nameless(bound, object) }]);
+        by_space.entry(bound.space).or_default().push(bound);
+    }
+    for (space, bounds) in by_space {
+        let mut addrs: Vec<u64> = bounds.iter().map(|bound| bound.address).collect();
+        addrs.sort_unstable();
+        let mut generated = match space.and_then(|space| binder.perf_map(space)) {
+            Some(map) => perf_map::lookup(map, &addrs),
+            None => FxHashMap::default(),
+        };
+        for bound in bounds {
+            let object = bound.object.and_then(|id| binder.object(id));
+            let function = generated.remove(&bound.address);
+            frames.insert(bound, vec![Frame { function, ..nameless(bound, object) }]);
+        }
     }
     Names { frames }
 }

@@ -4,10 +4,13 @@ use super::*;
 use crate::target::process::Process;
 use crate::target::test_program::Folder;
 
+/// The only address space here.
+const SPACE: u64 = 1;
+
 /// Binds this return address and names it.
 fn names(process: &Process, return_addr: u64) -> Vec<Frame> {
-    let mut binder = Binder::new(process);
-    let bound = binder.bind(process, return_addr);
+    let mut binder = Binder::default();
+    let bound = binder.bind(SPACE, process, return_addr);
     symbolize(&binder, [bound, bound]).frames(bound).to_vec()
 }
 
@@ -113,13 +116,13 @@ fn an_unmapped_library_and_an_ended_program_keep_their_names() {
     "#;
     let mut program = folder.run(source, &["-ldl"]);
     let process = program.process();
-    let mut binder = Binder::new(&process);
+    let mut binder = Binder::default();
     let addr = program.addr();
-    let bound = binder.bind(&process, addr);
+    let bound = binder.bind(SPACE, &process, addr);
     program.go_on();
     program.line();
-    binder.refresh(&process);
-    assert_eq!(binder.bind(&process, addr).object, None, "it is unmapped now");
+    binder.refresh(SPACE, &process);
+    assert_eq!(binder.bind(SPACE, &process, addr).object, None, "it is unmapped now");
     fs::remove_file(folder.path("plugin.so")).expect("it is there");
     drop(program);
     let names = symbolize(&binder, [bound]);
@@ -170,8 +173,8 @@ fn generated_code_is_named_by_the_target_s_perf_map() {
     let mut program = folder.run(source, &[]);
     let process = program.process();
     let code = program.addr();
-    let mut binder = Binder::new(&process);
-    let [inside, outside] = [code + 8, code + 0x100].map(|addr| binder.bind(&process, addr));
+    let mut binder = Binder::default();
+    let [inside, outside] = [code + 8, code + 0x100].map(|addr| binder.bind(SPACE, &process, addr));
     assert!(inside.object.is_some());
     let map = format!("/tmp/perf-{}.map", program.pid());
     fs::write(&map, format!("{code:x} 20 leakHere app.js:3\n")).expect("/tmp is writable");
@@ -190,9 +193,9 @@ fn an_address_that_is_no_code_keeps_its_place_in_the_stack() {
         int main(void) { printf(\"%p\\n\", (void *)&data); fflush(stdout); getchar(); return 0; }";
     let mut program = folder.run(source, &[]);
     let process = program.process();
-    let mut binder = Binder::new(&process);
+    let mut binder = Binder::default();
     let addrs = [program.addr() + 1, 0, 1, u64::MAX];
-    let bounds = addrs.map(|addr| binder.bind(&process, addr));
+    let bounds = addrs.map(|addr| binder.bind(SPACE, &process, addr));
     let names = symbolize(&binder, bounds);
     for bound in bounds {
         assert_eq!(bound.object, None, "{bound:?}");

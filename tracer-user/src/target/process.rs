@@ -234,6 +234,27 @@ pub fn kernel_release() -> io::Result<OsString> {
     Ok(OsString::from_vec(bytes.trim_ascii_end().to_vec()))
 }
 
+/// The processes that `ancestor` has made, with those that they have, each with its parent.
+///
+/// # Errors
+/// When `/proc` cannot be listed.
+pub fn descendants(ancestor: u32) -> io::Result<Vec<(u32, u32)>> {
+    let parents: Vec<(u32, u32)> = fs::read_dir("/proc")?
+        .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok())
+        // Whoever ends meanwhile is nobody's child.
+        .filter_map(|pid| Some((pid, Status::read(pid).ok()?.parent)))
+        .collect();
+    let mut found: Vec<(u32, u32)> = Vec::new();
+    let mut family = vec![ancestor];
+    while let Some(parent) = family.pop() {
+        for (pid, _) in parents.iter().filter(|(_, of)| *of == parent) {
+            found.push((*pid, parent));
+            family.push(*pid);
+        }
+    }
+    Ok(found)
+}
+
 /// `/proc/<pid>/status`, in part.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Status {
@@ -243,8 +264,12 @@ pub struct Status {
     pub state: char,
     /// Id of the process that the thread belongs to.
     pub tgid: u32,
+    /// Id of its parent.
+    pub parent: u32,
     /// Effective user id.
     pub uid: u32,
+    /// Is a SIGSTOP on its way to the process?
+    pub stop_pending: bool,
     /// Id in each nested pid namespace, outermost first.
     pub ns_pids: Vec<u32>,
     /// Resident memory in bytes; `None` for what has no memory.
@@ -276,7 +301,11 @@ impl Status {
         }
     }
 
-    fn read(id: u32) -> Result<Self, ProcessError> {
+    /// That of the process or thread `id` now.
+    ///
+    /// # Errors
+    /// When there is none.
+    pub fn read(id: u32) -> Result<Self, ProcessError> {
         match fs::read(format!("/proc/{id}/status")) {
             Ok(bytes) => Self::parse(&bytes).ok_or_else(|| ProcessError::Unreadable {
                 pid: id,
@@ -301,6 +330,10 @@ impl Status {
             name: field("Name")?.to_owned(),
             state: field("State")?.chars().next()?,
             tgid: number("Tgid")?,
+            parent: number("PPid").unwrap_or(0),
+            stop_pending: field("ShdPnd")
+                .and_then(|mask| u64::from_str_radix(mask, 16).ok())
+                .is_some_and(|mask| mask >> (libc::SIGSTOP - 1) & 1 == 1),
             uid: field("Uid")?.split_whitespace().nth(1)?.parse().ok()?,
             ns_pids: field("NSpid")
                 .map(|ids| ids.split_whitespace().filter_map(|id| id.parse().ok()).collect())

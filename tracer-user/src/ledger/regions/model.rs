@@ -228,6 +228,7 @@ fn range(tid: u32, at: u64, n: u64, stack: u64) -> Range {
         protection: 3,
         flags: 0,
         inside: false,
+        held: false,
     }
 }
 
@@ -253,7 +254,19 @@ fn any_call() -> impl Strategy<Value = Range> {
     (0..changes.len(), 0_u32..3, numbers, bits).prop_map(
         move |(change, tid, (addr, len, from, from_len), (stack, protection, flags, inside))| {
             let change = changes[change];
-            Range { change, tid, addr, len, from, from_len, stack, protection, flags, inside }
+            Range {
+                change,
+                tid,
+                addr,
+                len,
+                from,
+                from_len,
+                stack,
+                protection,
+                flags,
+                inside,
+                held: false,
+            }
         },
     )
 }

@@ -70,16 +70,17 @@ impl Mapped {
     pub const fn held(&self, purpose: Purpose) -> Held {
         self.0[purpose as usize]
     }
-}
 
-/// The mappings at the end of a batch.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct ClosedRegions {
-    /// What is mapped.
-    pub outstanding: Mapped,
-    /// What each origin has mapped; only those that have another figure than at the end before,
-    /// in ascending order.
-    pub changed: Vec<(Origin, Held)>,
+    /// Both together.
+    #[must_use]
+    pub fn plus(&self, other: &Self) -> Self {
+        let mut sum = *self;
+        for (sum, other) in sum.0.iter_mut().zip(&other.0) {
+            sum.bytes = sum.bytes.saturating_add(other.bytes);
+            sum.blocks = sum.blocks.saturating_add(other.blocks);
+        }
+        sum
+    }
 }
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -129,7 +130,11 @@ impl Sums {
         }
     }
 
-    pub(super) fn close(&mut self) -> ClosedRegions {
+    pub(super) const fn mapped(&self) -> Mapped {
+        self.outstanding
+    }
+
+    pub(super) fn close(&mut self) -> Vec<(Origin, Held)> {
         let mut changed = Vec::new();
         for origin in std::mem::take(&mut self.touched) {
             let of_origin = self.origins.entry(origin).or_default();
@@ -138,7 +143,7 @@ impl Sums {
                 changed.push((origin, of_origin.now));
             }
         }
-        ClosedRegions { outstanding: self.outstanding, changed }
+        changed
     }
 
     #[cfg(test)]

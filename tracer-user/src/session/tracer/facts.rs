@@ -1,5 +1,7 @@
 //! What a tracer can be asked: what was lost, what stacks are called, whom it traces.
 
+use std::{cell::Cell, rc::Rc};
+
 use crate::{
     batches::Batches,
     growth::{LossCounts, Losses},
@@ -12,7 +14,7 @@ use crate::{
 };
 use tracer_common::count::Count;
 
-use super::Tracer;
+use super::{Holds, Member, Tracer};
 
 impl Tracer {
     /// What the tracing cost the target inside the programs, for who wants to know.
@@ -46,6 +48,7 @@ impl Tracer {
                 + totals.iter().map(|totals| totals.malformed).sum::<u64>(),
             healed: totals.iter().map(|totals| totals.healed).sum(),
             undecided: totals.iter().map(|totals| totals.undecided).sum(),
+            late_probes: self.late_probes,
         }))
     }
 
@@ -54,9 +57,13 @@ impl Tracer {
     /// # Errors
     /// When the kernel does not say.
     pub fn failed_calls(&self) -> anyhow::Result<u64> {
+        self.count(Count::FailedCalls)
+    }
+
+    fn count(&self, wanted: Count) -> anyhow::Result<u64> {
         let counts = self.probes.counts()?;
-        let failed = counts.iter().find(|(count, _)| *count == Count::FailedCalls);
-        Ok(failed.map_or(0, |(_, value)| *value))
+        let found = counts.iter().find(|(count, _)| *count == wanted);
+        Ok(found.map_or(0, |(_, value)| *value))
     }
 
     /// The target.
@@ -74,9 +81,37 @@ impl Tracer {
         &self.ledger
     }
 
-    /// The objects that are probed.
+    /// The objects that are probed, in any process.
     pub fn objects(&self) -> &[AllocatorObject] {
-        &self.objects
+        self.allocators.objects()
+    }
+
+    /// Every process that is or was traced, the first one first.
+    pub fn members(&self) -> Vec<&Member> {
+        self.tree.all()
+    }
+
+    /// Processes that were traced and of which only their number is kept.
+    pub fn omitted_members(&self) -> u64 {
+        self.tree.omitted()
+    }
+
+    /// Number of other processes that live, kept up to date while the tracer reads.
+    pub fn others(&self) -> Rc<Cell<usize>> {
+        self.others.clone()
+    }
+
+    /// How often and how long processes were stopped for their probes.
+    pub fn holds(&self) -> Holds {
+        self.holds
+    }
+
+    /// Processes that the target made and that were not traced, because nobody asked for it.
+    ///
+    /// # Errors
+    /// When the kernel does not say.
+    pub fn not_followed(&self) -> anyhow::Result<u64> {
+        self.count(Count::NotFollowed)
     }
 
     /// That an allocator is probed.
@@ -84,7 +119,7 @@ impl Tracer {
     /// # Errors
     /// When there is none, naming the objects that were searched.
     pub fn has_allocator(&self) -> anyhow::Result<()> {
-        let has_one = self.objects.iter().any(AllocatorObject::hands_out);
+        let has_one = self.objects().iter().any(AllocatorObject::hands_out);
         if has_one { Ok(()) } else { Err(self.allocators.not_found().into()) }
     }
 

@@ -10,6 +10,7 @@ mod functions;
 
 use std::ffi::OsString;
 use std::fs::File;
+use std::ops::Range;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 
@@ -91,16 +92,27 @@ impl AllocatorObject {
     }
 }
 
-/// The search for allocators, which may be repeated: objects come with `dlopen`.
+/// Place of an object in the list of those that were found.
+pub type ObjectIndex = usize;
+
+/// The search for allocators, which may be repeated: objects come with `dlopen` and with other
+/// processes.
 #[derive(Debug, Default)]
 pub struct Allocators {
     /// What the user describes beside the known allocators.
     custom: Vec<Custom>,
-    /// What was looked at, with a mark of its content: inode numbers are given out again.
-    seen: FxHashMap<FileId, Stamp>,
-    n_families: u16,
+    /// What was looked at, and what was found in it.
+    seen: FxHashMap<FileId, Seen>,
+    objects: Vec<AllocatorObject>,
     searched: Vec<String>,
     unreadable: Vec<Unreadable>,
+}
+
+#[derive(Debug)]
+struct Seen {
+    /// Tells whether the file is still the same: inode numbers are given out again.
+    stamp: Stamp,
+    objects: Range<ObjectIndex>,
 }
 
 /// Size and time of the last change in seconds and nanoseconds.
@@ -112,11 +124,11 @@ impl Allocators {
         Self { custom, ..Self::default() }
     }
 
-    /// The allocators of this process that no earlier call has returned.
+    /// The allocators that this process maps now.
     ///
     /// # Errors
     /// When the process's memory map cannot be read.
-    pub fn find_new(&mut self, process: &Process) -> Result<Vec<AllocatorObject>, ProcessError> {
+    pub fn look(&mut self, process: &Process) -> Result<Vec<ObjectIndex>, ProcessError> {
         let mappings = process.mappings()?;
         let program_headers = process.auxv(libc::AT_PHDR)?;
         let program = program_headers.and_then(|addr| mappings.at(addr)).map(|at| at.file);
@@ -132,9 +144,12 @@ impl Allocators {
                 Ok(objects) => found.extend(objects),
                 // Code in something else than an object, such as an archive of classes.
                 Err(SearchError::Elf(ElfError::NotElf)) => {}
-                Err(error) => self
-                    .unreadable
-                    .push(Unreadable { path: name.into_owned(), reason: error.to_string() }),
+                Err(error) => {
+                    let it = Unreadable { path: name.into_owned(), reason: error.to_string() };
+                    if !self.unreadable.contains(&it) {
+                        self.unreadable.push(it);
+                    }
+                }
             }
         }
         process.check_alive()?;
@@ -145,9 +160,15 @@ impl Allocators {
     ///
     /// # Errors
     /// When there is none, naming the objects that were searched.
-    pub fn find(&mut self, process: &Process) -> Result<Vec<AllocatorObject>, AllocatorError> {
-        let found = self.find_new(process)?;
-        if found.iter().any(AllocatorObject::hands_out) { Ok(found) } else { Err(self.not_found()) }
+    pub fn find(&mut self, process: &Process) -> Result<Vec<ObjectIndex>, AllocatorError> {
+        let found = self.look(process)?;
+        let hands_out = found.iter().any(|index| self.objects[*index].hands_out());
+        if hands_out { Ok(found) } else { Err(self.not_found()) }
+    }
+
+    /// Everything that was found so far, in any process.
+    pub fn objects(&self) -> &[AllocatorObject] {
+        &self.objects
     }
 
     /// That no search has found an allocator, with the objects it looked at.
@@ -173,13 +194,19 @@ impl Allocators {
         process: &Process,
         mapping: &Mapping,
         is_program: bool,
-    ) -> Result<Vec<AllocatorObject>, SearchError> {
+    ) -> Result<Range<ObjectIndex>, SearchError> {
         let file = open_mapped(process.pid, mapping)?;
         let metadata = file.metadata().map_err(ElfError::Read)?;
         let stamp = (metadata.len(), metadata.mtime(), metadata.mtime_nsec());
-        if !metadata.is_file() || self.seen.insert(mapping.file, stamp) == Some(stamp) {
-            return Ok(Vec::new());
+        let begin = self.objects.len();
+        if !metadata.is_file() {
+            return Ok(begin..begin);
         }
+        if let Some(seen) = self.seen.get(&mapping.file).filter(|seen| seen.stamp == stamp) {
+            return Ok(seen.objects.clone());
+        }
+        // Also when it cannot be read: it is not looked at again.
+        self.seen.insert(mapping.file, Seen { stamp, objects: begin..begin });
         self.searched.push(mapping.path.to_string_lossy().into_owned());
         let elf = Elf::open(&file)?;
         let name = Path::new(&mapping.path).file_name().unwrap_or(&mapping.path).to_string_lossy();
@@ -188,15 +215,13 @@ impl Allocators {
         for custom in self.custom.iter().filter(|custom| custom.is_in(&name)) {
             sets.push((custom.name.clone(), custom_symbols(&elf, custom)?));
         }
-        let mut objects = Vec::new();
         for (family_name, described) in sets {
-            let family = self.n_families;
+            let family = u16::try_from(self.objects.len()).unwrap_or(u16::MAX);
             let (functions, untraceable) = probes(&elf, &described, family);
             if functions.is_empty() && untraceable.is_empty() {
                 continue;
             }
-            self.n_families += 1;
-            objects.push(AllocatorObject {
+            self.objects.push(AllocatorObject {
                 path: mapping.path.clone(),
                 id: mapping.file,
                 build_id: elf.build_id.clone(),
@@ -207,6 +232,8 @@ impl Allocators {
                 file: file.try_clone().map_err(ElfError::Read)?,
             });
         }
+        let objects = begin..self.objects.len();
+        self.seen.insert(mapping.file, Seen { stamp, objects: objects.clone() });
         Ok(objects)
     }
 }

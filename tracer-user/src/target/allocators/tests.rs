@@ -37,9 +37,11 @@ fn file_offset(process: &Process, addr: u64) -> FileOffset {
 fn check_malloc(mut program: Program) {
     let addr = program.addr();
     let process = program.process();
-    let objects = Allocators::default().find(&process).expect("it has malloc");
+    let mut search = Allocators::default();
+    search.find(&process).expect("it has malloc");
+    let objects = search.objects();
     let entry = file_offset(&process, addr);
-    let found = named(&objects, "malloc");
+    let found = named(objects, "malloc");
     assert!(found.iter().any(|function| function.entry == entry), "{entry:?} {found:?}");
 }
 
@@ -82,7 +84,8 @@ fn the_c_library_of_this_machine() {
     program.addr();
     let process = program.process();
     let mut allocators = Allocators::default();
-    let objects = allocators.find(&process).expect("a C library");
+    let found = allocators.find(&process).expect("a C library");
+    let objects = allocators.objects();
     assert_eq!(objects.len(), 1, "the loader's own allocator is not offered to others");
     let libc = &objects[0];
     assert!(libc.family_name.starts_with("libc.so"), "{}", libc.family_name);
@@ -93,7 +96,7 @@ fn the_c_library_of_this_machine() {
         println!("{:?} +{distance} {instruction} {cost:?}", function.names);
     }
     for name in ["malloc", "calloc", "realloc", "free"] {
-        let functions = named(&objects, name);
+        let functions = named(objects, name);
         assert_eq!(functions.len(), 1, "{name}");
         assert_eq!(functions[0].site.cost, Cost::Emulated, "{name}");
     }
@@ -102,8 +105,9 @@ fn the_c_library_of_this_machine() {
     entries.dedup();
     assert_eq!(entries.len(), libc.functions.len(), "no place is probed twice");
 
-    let again = allocators.find_new(&process).expect("it still runs");
-    assert!(again.is_empty(), "what is known is not found again");
+    let n_known = objects.len();
+    assert_eq!(allocators.look(&process).expect("it still runs"), found);
+    assert_eq!(allocators.objects().len(), n_known, "what is known is not searched again");
 }
 
 #[test]
@@ -149,9 +153,11 @@ fn a_deleted_program_and_a_deleted_library_are_still_read() {
     std::fs::write(&path, "another file").expect("the folder is writable");
     let addr = program.addr();
     let process = program.process();
-    let objects = Allocators::default().find(&process).expect("it has malloc");
+    let mut search = Allocators::default();
+    search.find(&process).expect("it has malloc");
+    let objects = search.objects();
     let entry = file_offset(&process, addr);
-    assert!(named(&objects, "malloc").iter().any(|function| function.entry == entry));
+    assert!(named(objects, "malloc").iter().any(|function| function.entry == entry));
 }
 
 #[test]
@@ -176,11 +182,12 @@ fn a_library_that_comes_later() {
     let first = allocators.find(&process).expect("the C library");
     program.go_on();
     assert_eq!(program.line(), "second");
-    let later = allocators.find_new(&process).expect("it still runs");
-    assert_eq!(later.len(), 1);
-    assert_eq!(later[0].family_name, "later.so");
-    assert!(first.iter().all(|object| object.family < later[0].family));
-    assert_eq!(later[0].functions.len(), 2);
+    let later = allocators.look(&process).expect("it still runs");
+    let new: Vec<_> = later.into_iter().filter(|index| !first.contains(index)).collect();
+    let [new] = new[..] else { panic!("one object came: {new:?}") };
+    let new = &allocators.objects()[new];
+    assert_eq!((new.family_name.as_str(), new.functions.len()), ("later.so", 2));
+    assert!(first.iter().all(|index| allocators.objects()[*index].family < new.family));
 }
 
 #[test]
@@ -247,7 +254,9 @@ fn a_function_of_the_program_s_own_that_has_the_name_is_not_the_allocator_s() {
         int main(void) { puts(\"up\"); fflush(stdout); return free(getchar()); }\n";
     let mut program = folder.run(source, &["-fno-builtin"]);
     program.line();
-    let objects = Allocators::default().find(&program.process()).expect("the C library");
+    let mut search = Allocators::default();
+    search.find(&program.process()).expect("the C library");
+    let objects = search.objects();
     assert!(objects.iter().all(|object| object.family_name != "program"));
 }
 

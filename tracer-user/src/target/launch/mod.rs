@@ -97,6 +97,15 @@ pub struct Running {
     pub process: Process,
 }
 
+/// How far a program has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stage {
+    /// Its loader maps what it needs.
+    Loading,
+    /// Its next instruction is its first own one.
+    Entry,
+}
+
 /// A program that has been loaded and has not begun. Killed when dropped.
 #[derive(Debug)]
 pub struct Held {
@@ -163,11 +172,11 @@ impl Held {
     /// What `probe` said, or why the program did not get to its entry. It is killed then.
     pub fn run_to_entry<E: From<LaunchError>>(
         mut self,
-        mut probe: impl FnMut(&Process) -> Result<(), E>,
+        mut probe: impl FnMut(&Process, Stage) -> Result<(), E>,
     ) -> Result<Running, E> {
         let mut process = self.process()?;
         let mut entry = self.plant(&process)?;
-        probe(&process)?;
+        probe(&process, Stage::Loading)?;
         let mut signal = 0;
         loop {
             self.resume(libc::PTRACE_SYSCALL, signal)?;
@@ -176,14 +185,14 @@ impl Held {
                 Stop::Syscall => {
                     let registers = self.registers()?;
                     if machine::has_mapped_code(&registers) {
-                        probe(&process)?;
+                        probe(&process, Stage::Loading)?;
                     }
                 }
                 Stop::Exec => {
                     // Another image in the same process: its entry is elsewhere.
                     process = self.process()?;
                     entry = self.plant(&process)?;
-                    probe(&process)?;
+                    probe(&process, Stage::Loading)?;
                 }
                 Stop::Fork => self.let_copy_go(&entry)?,
                 Stop::Signal(libc::SIGTRAP) if self.is_at(&entry)? => break,
@@ -193,7 +202,7 @@ impl Held {
             }
         }
         self.unplant(&entry)?;
-        probe(&process)?;
+        probe(&process, Stage::Entry)?;
         self.resume(libc::PTRACE_DETACH, 0)?;
         let child = self.child.take();
         child

@@ -16,9 +16,9 @@ fn a_program_begins_only_when_its_allocator_was_seen() {
     let mut families = Vec::new();
     let running = held("echo", &["hello"])
         .expect("echo starts")
-        .run_to_entry(|process| -> Result<(), LaunchError> {
-            for object in allocators.find_new(process)? {
-                families.push(object.family_name);
+        .run_to_entry(|process, _| -> Result<(), LaunchError> {
+            for index in allocators.look(process)? {
+                families.push(allocators.objects()[index].family_name.clone());
             }
             Ok(())
         })
@@ -34,7 +34,7 @@ fn a_program_begins_only_when_its_allocator_was_seen() {
 fn no_trace_of_it_remains() {
     let running = held("cat", &["/proc/self/status"])
         .expect("cat starts")
-        .run_to_entry(|_| Ok::<(), LaunchError>(()))
+        .run_to_entry(|_, _| Ok::<(), LaunchError>(()))
         .expect("cat runs");
     let output = running.child.wait_with_output().expect("cat ends");
     let status = String::from_utf8_lossy(&output.stdout).into_owned();
@@ -54,8 +54,8 @@ fn what_cannot_be_started_is_told() {
 fn a_probe_that_fails_ends_the_program() {
     let held = held("sleep", &["1000"]).expect("sleep starts");
     let pid = held.pid.as_raw().cast_unsigned();
-    let error =
-        held.run_to_entry(|_| Err::<(), _>(LaunchError::NoEntry { program: "sleep".to_owned() }));
+    let error = held
+        .run_to_entry(|_, _| Err::<(), _>(LaunchError::NoEntry { program: "sleep".to_owned() }));
     assert!(matches!(error, Err(LaunchError::NoEntry { .. })));
     assert!(matches!(Process::open(pid), Err(ProcessError::NoSuchProcess { .. })));
 }
@@ -64,7 +64,7 @@ fn a_probe_that_fails_ends_the_program() {
 fn a_signal_that_comes_meanwhile_is_delivered() {
     let held = held("sleep", &["1000"]).expect("sleep starts");
     let pid = held.pid;
-    let error = held.run_to_entry(|_| {
+    let error = held.run_to_entry(|_, _| {
         nix::sys::signal::kill(pid, Signal::SIGTERM).expect("it is there");
         Ok::<(), LaunchError>(())
     });
@@ -94,7 +94,7 @@ fn with_constructor(code: &str) -> (String, usize) {
     let mut n_probed = 0;
     let running = held(path, &[])
         .expect("it starts")
-        .run_to_entry(|_| {
+        .run_to_entry(|_, _| {
             n_probed += 1;
             Ok::<(), LaunchError>(())
         })

@@ -1,0 +1,128 @@
+use super::*;
+use proptest::prelude::*;
+use std::vec::Vec;
+
+fn record(kind: Kind, flags: u8, words: &[u64]) -> Vec<u8> {
+    let mut bytes = Vec::from([kind as u8, flags, 7, 0, 42, 0, 0, 0]);
+    for word in words {
+        bytes.extend(word.to_ne_bytes());
+    }
+    bytes
+}
+
+#[test]
+fn each_kind_decodes() {
+    assert_eq!(
+        decode(&record(Kind::Alloc, FLAG_RESIZED, &[0x1000, 64, 0xabc])),
+        Ok(Event::Alloc {
+            tid: 42,
+            family: 7,
+            addr: 0x1000,
+            size: 64,
+            stack: 0xabc,
+            resized: true
+        })
+    );
+    assert_eq!(
+        decode(&record(Kind::Free, FLAG_REPEAT, &[0x1000])),
+        Ok(Event::Free { tid: 42, addr: 0x1000, repeat: true })
+    );
+    assert_eq!(
+        decode(&record(Kind::GiveUp, 0, &[0x1000])),
+        Ok(Event::GiveUp { tid: 42, addr: 0x1000, repeat: false })
+    );
+    assert_eq!(decode(&record(Kind::TakeBack, 0, &[0])), Ok(Event::TakeBack { tid: 42 }));
+    assert_eq!(decode(&record(Kind::Release, 0, &[0])), Ok(Event::Release { tid: 42 }));
+    assert_eq!(decode(&record(Kind::Mark, 0, &[9])), Ok(Event::Mark { number: 9 }));
+}
+
+#[test]
+fn a_system_call_decodes() {
+    let words = [0x1000, 5000, 0x9000, 8192, 0xabc, 3 | (0x22 << 32)];
+    let expected = |change, inside| Range {
+        change,
+        tid: 42,
+        addr: 0x1000,
+        len: 5000,
+        from: 0x9000,
+        from_len: 8192,
+        stack: 0xabc,
+        protection: 3,
+        flags: 0x22,
+        inside,
+        held: false,
+    };
+    for (kind, change) in [
+        (Kind::Map, Change::Map),
+        (Kind::Unmap, Change::Unmap),
+        (Kind::Unmapped, Change::Unmapped),
+        (Kind::UnmapFailed, Change::UnmapFailed),
+        (Kind::Remap, Change::Remap),
+        (Kind::Protect, Change::Protect),
+        (Kind::Break, Change::Break),
+    ] {
+        let outside = record(kind, 0, &words);
+        assert_eq!(decode(&outside), Ok(Event::Range(expected(change, false))));
+    }
+    let inside = record(Kind::Map, FLAG_INSIDE, &words);
+    assert_eq!(decode(&inside), Ok(Event::Range(expected(Change::Map, true))));
+}
+
+#[test]
+fn a_turn_of_a_process_decodes() {
+    let words = [7, 3, 0xabc, 4711 | (815 << 32)];
+    let expected = |turn, held, shares| {
+        Ok(Event::Space(Space {
+            turn,
+            tid: 42,
+            space: 7,
+            from: 3,
+            stack: 0xabc,
+            pid: 4711,
+            parent: 815,
+            held,
+            shares,
+            by_other_thread: false,
+        }))
+    };
+    for (kind, turn) in [
+        (Kind::Fork, Turn::Fork),
+        (Kind::Born, Turn::Born),
+        (Kind::Exec, Turn::Exec),
+        (Kind::Thread, Turn::Thread),
+    ] {
+        assert_eq!(decode(&record(kind, 0, &words)), expected(turn, false, false));
+    }
+    let held = record(Kind::Born, FLAG_HELD | FLAG_SHARES, &words);
+    assert_eq!(decode(&held), expected(Turn::Born, true, true));
+}
+
+#[test]
+fn a_stack_brings_its_frames() {
+    let counts = 2_u64 | (u64::from(StackEnd::Broken as u32) << 32);
+    let bytes = record(Kind::Stack, 0, &[0xfeed, counts, 0x10, 0x20]);
+    let Ok(Event::Stack { tid: 42, hash, frames, end }) = decode(&bytes) else {
+        panic!("not a stack: {:?}", decode(&bytes));
+    };
+    assert_eq!((hash, end), (0xfeed, StackEnd::Broken));
+    assert_eq!(frames.iter().collect::<Vec<_>>(), [0x10, 0x20]);
+}
+
+#[test]
+fn what_is_no_record_is_named() {
+    assert_eq!(decode(&[1, 0]), Err(DecodeError::Short { len: 2, needed: 8 }));
+    assert_eq!(
+        decode(&record(Kind::Alloc, 0, &[1])),
+        Err(DecodeError::Short { len: 16, needed: 32 })
+    );
+    assert_eq!(decode(&[99; 32]), Err(DecodeError::Unknown { number: 99 }));
+    let too_many = record(Kind::Stack, 0, &[1, 128 | (1 << 32)]);
+    assert_eq!(decode(&too_many), Err(DecodeError::Frames { n_frames: 128 }));
+}
+
+proptest! {
+    #[test]
+    fn no_bytes_make_it_panic(bytes in proptest::collection::vec(any::<u8>(), 0..1200)) {
+        let _ = decode(&bytes);
+    }
+}

@@ -1,0 +1,140 @@
+//! A process that watches over the processes that are stopped for their probes.
+//!
+//! The kernel programs stop a process, the tool continues it. Should the tool be killed in
+//! between, or hang, nobody would; so a second process, in a session of its own, reads the same
+//! map. It continues whoever waits too long, and everybody when the tool is gone.
+
+use std::{
+    io::{self, Read as _, Write as _},
+    os::{
+        fd::{AsFd as _, AsRawFd as _, BorrowedFd, FromRawFd as _, OwnedFd, RawFd},
+        unix::process::CommandExt as _,
+    },
+    process::{Child, Command, Stdio},
+    thread,
+    time::Duration,
+};
+
+use aya::maps::{HashMap, Map, MapData};
+use nix::{
+    poll::{PollFd, PollFlags, PollTimeout, poll},
+    sys::{
+        signal::{SigSet, Signal, kill},
+        time::TimeValLike as _,
+    },
+    time::{ClockId, clock_gettime},
+    unistd::{Pid, getppid, setsid},
+};
+
+/// Longest that a process stays stopped.
+pub const LONGEST_HOLD: Duration = Duration::from_secs(2);
+/// Pause between two looks.
+const TICK_MS: u16 = 200;
+
+/// The word that makes the tool this process instead.
+pub const WORD: &str = "hold-guard";
+
+/// The other process, as long as the tool lives.
+pub struct Guard {
+    // Its standard input, which is closed when this is dropped or when the tool dies.
+    child: Child,
+}
+
+impl Guard {
+    /// Starts it for this map.
+    ///
+    /// # Errors
+    /// When it cannot be started.
+    pub fn start(held: BorrowedFd<'_>) -> io::Result<Self> {
+        let held = held.try_clone_to_owned()?;
+        let number = held.as_raw_fd();
+        let mut command = Command::new("/proc/self/exe");
+        command.arg(WORD).arg(number.to_string());
+        command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
+        let inherit = move || {
+            // SAFETY: clears the flag of a descriptor that stays open until the exec.
+            match unsafe { libc::fcntl(number, libc::F_SETFD, 0) } {
+                0 => setsid().map(drop).map_err(io::Error::from),
+                _ => Err(io::Error::last_os_error()),
+            }
+        };
+        // SAFETY: two system calls, which are safe between fork and exec; nothing is allocated.
+        unsafe { command.pre_exec(inherit) };
+        Ok(Self { child: command.spawn()? })
+    }
+}
+
+impl Drop for Guard {
+    fn drop(&mut self) {
+        if let Some(mut input) = self.child.stdin.take() {
+            // Nobody can be stopped any more: it need not wait for this process's end.
+            let _ = input.write_all(b"\n");
+        }
+        let _ = self.child.wait();
+    }
+}
+
+/// What the other process does: continues who is held too long, until it is told that nobody will
+/// be any more, or until the tool has ended; then everybody.
+///
+/// # Errors
+/// When the number is not that of the map.
+pub fn watch(number: RawFd) -> anyhow::Result<()> {
+    // Ctrl-C and the like are for the tool.
+    SigSet::all().thread_block()?;
+    anyhow::ensure!(number > 2, "{WORD} is for outlive itself");
+    // SAFETY: the descriptor was passed for this purpose and belongs to nobody else here; should
+    // it be something else, the kernel says so below.
+    let held = unsafe { OwnedFd::from_raw_fd(number) };
+    let mut held = HashMap::<_, u64, u64>::try_from(Map::HashMap(MapData::from_fd(held)?))?;
+    let tool = getppid();
+    let mut input = io::stdin();
+    let mut is_over = false;
+    while !is_over {
+        let mut fds = [PollFd::new(input.as_fd(), PollFlags::POLLIN)];
+        if poll(&mut fds, PollTimeout::from(TICK_MS)).is_ok_and(|n| n > 0) {
+            // The programs live as long as the tool has a descriptor open, which may be longer
+            // than the one at the other end of this input.
+            is_over = input.read(&mut [0]).is_ok_and(|n_read| n_read > 0) || getppid() != tool;
+            if !is_over {
+                thread::sleep(Duration::from_millis(TICK_MS.into()));
+            }
+        }
+        let longest = u64::try_from(LONGEST_HOLD.as_nanos())?;
+        let limit = monotonic_now().saturating_sub(longest);
+        let waiting: Vec<u64> = held
+            .iter()
+            .filter_map(Result::ok)
+            .filter(|(_, since)| is_over || *since < limit)
+            .map(|(key, _)| key)
+            .collect();
+        for key in waiting {
+            continue_process(process_of(key));
+            // Gone already when the tool was faster.
+            let _ = held.remove(&key);
+        }
+    }
+    Ok(())
+}
+
+/// The clock by which the kernel programs tell since when a process waits, in nanoseconds.
+pub(super) fn monotonic_now() -> u64 {
+    let now = clock_gettime(ClockId::CLOCK_MONOTONIC).map_or(0, |now| now.num_nanoseconds());
+    u64::try_from(now).unwrap_or(0)
+}
+
+/// The key of a thread of a process in the map.
+pub(super) fn key(process: u32, thread: u32) -> u64 {
+    u64::from(process) << 32 | u64::from(thread)
+}
+
+fn process_of(key: u64) -> u32 {
+    u32::try_from(key >> 32).unwrap_or(0)
+}
+
+/// Lets a stopped process go on. That it is gone is no error.
+pub(super) fn continue_process(process: u32) {
+    if let Ok(pid @ 1..) = i32::try_from(process) {
+        let _ = kill(Pid::from_raw(pid), Signal::SIGCONT);
+    }
+}

@@ -1,0 +1,130 @@
+//! Which processes are targets, and which of them wait to be continued.
+
+use std::{io, os::fd::AsFd as _, time::Duration};
+
+use aya::{
+    Ebpf,
+    maps::{Array, HashMap, Map, MapData, MapError},
+};
+use tracer_common::event::FIRST_SPACE;
+
+use super::{
+    ProbeError, Probes, attach,
+    guard::{self, Guard},
+};
+
+const TARGETS: &str = "TARGETS";
+const STATE: &str = "STATE";
+const HELD: &str = "HELD";
+
+/// Places in `STATE`, as the programs have them.
+const NEXT_SPACE: u32 = 0;
+const FIRST_HOLDS: u32 = 2;
+
+/// `BPF_NOEXIST`: do not replace an entry.
+const ONLY_NEW: u64 = 1;
+
+/// What became of a process that was held.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Continued {
+    /// It waited until now.
+    InTime {
+        /// For so long.
+        waited: Duration,
+    },
+    /// It had waited too long and was continued before.
+    TooLate,
+}
+
+/// Makes this process the first target.
+pub(super) fn begin(ebpf: &mut Ebpf, pid: u32) -> Result<(), ProbeError> {
+    state(ebpf)?.set(NEXT_SPACE, FIRST_SPACE + 1, 0).map_err(ask)?;
+    table::<u32>(ebpf, TARGETS)?.insert(pid, FIRST_SPACE, 0).map_err(ask)
+}
+
+/// Starts the process that watches over those that are held.
+pub(super) fn guard(ebpf: &Ebpf) -> Result<Guard, ProbeError> {
+    let Some(Map::HashMap(held)) = ebpf.map(HELD) else {
+        return Err(ProbeError::Absent { name: HELD });
+    };
+    Guard::start(held.fd().as_fd())
+        .map_err(|error| ProbeError::Ask { what: "guard over held processes", error })
+}
+
+impl Probes {
+    /// Makes a process a target that ran before it was followed. Answers whether it was not one
+    /// already.
+    ///
+    /// # Errors
+    /// When the kernel has no room for it.
+    pub fn adopt(&mut self, pid: u32, space: u64) -> Result<bool, ProbeError> {
+        match table::<u32>(&mut self.loaded.ebpf, TARGETS)?.insert(pid, space, ONLY_NEW) {
+            Ok(()) => Ok(true),
+            Err(MapError::SyscallError(error))
+                if error.io_error.kind() == io::ErrorKind::AlreadyExists =>
+            {
+                Ok(false)
+            }
+            Err(error) => Err(ask(error)),
+        }
+    }
+
+    /// Takes every breakpoint of a process away, because they are of no use any more. It stays a
+    /// target. Done in the background: each takes the kernel some time.
+    pub fn abandon(&mut self, pid: u32) {
+        if let Some(attached) = self.attached.remove(&pid) {
+            std::thread::spawn(|| attach::remove(attached));
+        }
+    }
+
+    /// A process has ended and is no target any more.
+    pub fn forget(&mut self, pid: u32) {
+        self.abandon(pid);
+        if let Ok(mut targets) = table::<u32>(&mut self.loaded.ebpf, TARGETS) {
+            // It may have been another's number meanwhile, or never have been there.
+            let _ = targets.remove(&pid);
+        }
+    }
+
+    /// Lets the programs stop the first target too, which they do not while it is being started.
+    ///
+    /// # Errors
+    /// When the map cannot be written.
+    pub fn hold_first(&mut self) -> Result<(), ProbeError> {
+        state(&mut self.loaded.ebpf)?.set(FIRST_HOLDS, 1, 0).map_err(ask)
+    }
+
+    /// Lets a process go on that was stopped by its thread `tid`.
+    ///
+    /// # Errors
+    /// When the map cannot be written.
+    pub fn release(&mut self, pid: u32, tid: u32) -> Result<Continued, ProbeError> {
+        let mut held = table::<u64>(&mut self.loaded.ebpf, HELD)?;
+        let key = guard::key(pid, tid);
+        let since = held.get(&key, 0).ok();
+        guard::continue_process(pid);
+        // After the signal: should this process die in between, the guard sends another.
+        let _ = held.remove(&key);
+        Ok(match since {
+            Some(since) => Continued::InTime {
+                waited: Duration::from_nanos(guard::monotonic_now().saturating_sub(since)),
+            },
+            None => Continued::TooLate,
+        })
+    }
+}
+
+fn table<'a, K: aya::Pod>(
+    ebpf: &'a mut Ebpf,
+    name: &'static str,
+) -> Result<HashMap<&'a mut MapData, K, u64>, ProbeError> {
+    HashMap::try_from(ebpf.map_mut(name).ok_or(ProbeError::Absent { name })?).map_err(ask)
+}
+
+fn state(ebpf: &mut Ebpf) -> Result<Array<&mut MapData, u64>, ProbeError> {
+    Array::try_from(ebpf.map_mut(STATE).ok_or(ProbeError::Absent { name: STATE })?).map_err(ask)
+}
+
+fn ask(error: MapError) -> ProbeError {
+    ProbeError::Ask { what: "targets", error: io::Error::other(error) }
+}

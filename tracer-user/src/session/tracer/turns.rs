@@ -1,0 +1,278 @@
+//! What the tracer does when processes begin, change and end.
+
+use std::{
+    collections::BTreeSet,
+    thread,
+    time::{Duration, Instant},
+};
+
+use jiff::Zoned;
+use tracer_common::decode::{Change, Event, Range, Space, Turn as Kind};
+
+use super::{Tracer, tree::Member};
+use crate::{
+    ledger::SpaceId,
+    probes::Continued,
+    target::process::{self, Process},
+};
+
+/// Numbers of the address spaces that were there before they were followed begin here, far above
+/// those that the kernel side gives.
+const ADOPTED: u64 = 1 << 32;
+/// Longest wait for a process to stop that is about to.
+const STOPPING: Duration = Duration::from_millis(50);
+/// Pause between two looks whether processes have ended.
+const LOOK: Duration = Duration::from_millis(50);
+
+/// Something that asks for an answer outside the books.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Turn {
+    /// A process was made.
+    Born(Space),
+    /// A process replaced its image.
+    Exec(Space),
+    /// A process that waits has mapped code.
+    Code {
+        /// The process.
+        pid: u32,
+        /// The thread that called.
+        tid: u32,
+    },
+}
+
+impl Turn {
+    /// The turn that this event is, if it is one.
+    pub(super) fn of(event: &Event<'_>) -> Option<Self> {
+        match *event {
+            Event::Space(space) if space.turn == Kind::Born => Some(Self::Born(space)),
+            Event::Space(space) if space.turn == Kind::Exec => Some(Self::Exec(space)),
+            Event::Range(Range { change: Change::Map, held: true, from, tid, .. }) => {
+                u32::try_from(from).ok().map(|pid| Self::Code { pid, tid })
+            }
+            _ => None,
+        }
+    }
+}
+
+/// How often and how long processes were stopped for their probes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Holds {
+    /// Number of times.
+    pub count: u64,
+    /// The longest.
+    pub longest: Duration,
+    /// All together.
+    pub total: Duration,
+}
+
+impl Tracer {
+    pub(super) fn take(&mut self, turn: Turn) {
+        match turn {
+            Turn::Born(space) => self.born(&space),
+            Turn::Exec(space) => self.exec(&space),
+            Turn::Code { pid, tid } => {
+                self.attach_in(pid);
+                self.release(pid, tid);
+            }
+        }
+    }
+
+    fn born(&mut self, space: &Space) {
+        let id = SpaceId(space.space);
+        let own = (!space.shares).then_some(id);
+        let parent = self.tree.get(space.parent);
+        let exe = parent.map(|parent| parent.exe.clone()).unwrap_or_default();
+        let attached = parent.map(|parent| parent.attached.clone()).unwrap_or_default();
+        let mut member = match Process::open(space.pid) {
+            Ok(process) => Member::of(process, space.parent),
+            Err(error) => {
+                log::info!("{error}");
+                Member::gone(space.pid, space.parent, exe)
+            }
+        };
+        member.made_by = space.stack;
+        let is_there = member.process.is_some();
+        self.tree.add(member, own);
+        if is_there {
+            if let Some(process) = own.and_then(|own| self.tree.process_in(own)) {
+                self.binder.refresh(id.0, &process);
+            }
+            self.attach_objects(space.pid, attached);
+        } else {
+            self.ended_early.push(space.pid);
+        }
+        self.settle(space);
+    }
+
+    fn exec(&mut self, space: &Space) {
+        let id = SpaceId(space.space);
+        if space.by_other_thread {
+            // The breakpoints belong to the thread that was the first, which is no more.
+            self.probes.abandon(space.pid);
+        }
+        self.tree.moves(space.pid, id);
+        if let Some(member) = self.tree.get_mut(space.pid) {
+            if space.by_other_thread {
+                member.attached.clear();
+            }
+            if let Ok(process) = Process::open(space.pid) {
+                member.exe = process.exe.clone();
+                member.process = Some(process.into());
+            }
+        }
+        if space.pid == self.process.pid {
+            self.found_trampoline = false;
+        }
+        self.attach_in(space.pid);
+        self.settle(space);
+    }
+
+    /// Lets a process go on that waits, and counts one that did not.
+    fn settle(&mut self, space: &Space) {
+        if space.held {
+            self.release(space.pid, space.tid);
+        } else if self.follows && !self.is_starting {
+            self.late_probes += 1;
+        }
+    }
+
+    /// Attaches to the allocators that this process maps now, and binds what it executes.
+    pub(super) fn attach_in(&mut self, pid: u32) {
+        let Some(process) = self.tree.get(pid).and_then(|member| member.process.clone()) else {
+            return;
+        };
+        match self.allocators.look(&process) {
+            Ok(found) => self.attach_objects(pid, found.into_iter().collect()),
+            Err(error) => log::info!("no look for allocators: {error}"),
+        }
+        if let Some(space) = self.ledger.space_of(pid) {
+            self.binder.refresh(space.0, &process);
+        }
+    }
+
+    fn attach_objects(&mut self, pid: u32, wanted: BTreeSet<usize>) {
+        if let Err(error) = self.attach_to(pid, wanted) {
+            // That it is gone is no loss; the next look finds out.
+            let is_gone = self
+                .tree
+                .get(pid)
+                .and_then(|member| member.process.as_ref())
+                .is_none_or(|process| process.has_ended());
+            if !is_gone {
+                log::warn!("process {pid} is not traced in whole: {error:#}");
+                self.late_probes += 1;
+            }
+        }
+    }
+
+    fn release(&mut self, pid: u32, tid: u32) {
+        // The signal that stops it is on its way and must not come after the one that continues.
+        let until = Instant::now() + STOPPING;
+        while Instant::now() < until
+            && process::Status::read(pid).is_ok_and(|now| !now.is_stopped() && !now.stop_pending)
+        {
+            thread::sleep(Duration::from_micros(50));
+        }
+        match self.probes.release(pid, tid) {
+            Ok(Continued::InTime { waited }) => {
+                self.holds.count += 1;
+                self.holds.total += waited;
+                self.holds.longest = self.holds.longest.max(waited);
+                if let Some(member) = self.tree.get_mut(pid) {
+                    member.held += waited;
+                }
+            }
+            Ok(Continued::TooLate) => self.late_probes += 1,
+            Err(error) => {
+                log::warn!("{error}");
+                self.late_probes += 1;
+            }
+        }
+    }
+
+    /// Notices who has ended. Who did so before this call is out of the books once
+    /// [`Tracer::bury`] was called, for which the ring must have been read up to here.
+    pub(super) fn notice_ends(&mut self) {
+        self.last_look = Instant::now();
+        let first = self.process.pid;
+        let others = self.tree.living().filter(|member| {
+            member.pid != first && member.process.as_ref().is_some_and(|it| it.has_ended())
+        });
+        let ended: Vec<u32> = others.map(|member| member.pid).collect();
+        for pid in ended {
+            if let Some(member) = self.tree.get_mut(pid) {
+                member.ended.get_or_insert_with(Zoned::now);
+            }
+            self.probes.forget(pid);
+        }
+        self.others.set(self.tree.n_others());
+    }
+
+    /// Notices it now and then.
+    pub(super) fn notice_ends_sometimes(&mut self) {
+        if self.follows && self.last_look.elapsed() > LOOK {
+            self.notice_ends();
+        }
+    }
+
+    /// Takes those out of the books whose end was noticed: their memory is gone.
+    pub(super) fn bury(&mut self) {
+        let ended = self.tree.living().filter(|member| member.ended.is_some());
+        let mut ended: Vec<u32> = ended.map(|member| member.pid).collect();
+        ended.append(&mut self.ended_early);
+        // What the last one had outstanding at its end is the result.
+        let is_last = self.has_left && self.tree.n_others() == 0;
+        for (index, pid) in ended.iter().enumerate() {
+            let own = self.tree.get(*pid).map(|member| member.spaces.clone()).unwrap_or_default();
+            if !(is_last && index + 1 == ended.len()) {
+                self.ledger.end(*pid);
+            }
+            for space in own {
+                self.binder.close(space.0);
+            }
+            self.tree.end(*pid);
+        }
+    }
+
+    /// The first process has ended and others go on: from the next batch on its memory is gone.
+    pub(super) fn bury_first(&mut self) {
+        if !self.has_left && self.process.has_ended() && self.tree.n_others() > 0 {
+            self.has_left = true;
+            self.ledger.end(self.process.pid);
+        }
+    }
+
+    /// Takes up the descendants that the first process had before it was traced.
+    pub(super) fn adopt_descendants(&mut self) -> anyhow::Result<()> {
+        loop {
+            // Who was made meanwhile announces itself.
+            self.read_until(None);
+            let known: BTreeSet<u32> = self.tree.living().map(|member| member.pid).collect();
+            let new = process::descendants(self.process.pid)?;
+            let new: Vec<_> = new.into_iter().filter(|(pid, _)| !known.contains(pid)).collect();
+            let mut has_come = false;
+            for (pid, parent) in new {
+                has_come |= self.adopt(pid, parent)?;
+            }
+            if !has_come {
+                return Ok(());
+            }
+        }
+    }
+
+    fn adopt(&mut self, pid: u32, parent: u32) -> anyhow::Result<bool> {
+        // A process that cannot be a target, or is no more, is not taken up.
+        let Ok(process) = Process::open(pid) else { return Ok(false) };
+        self.n_adopted += 1;
+        let space = SpaceId(ADOPTED + self.n_adopted);
+        if !self.probes.adopt(pid, space.0)? {
+            return Ok(false);
+        }
+        let mappings = process.mappings()?;
+        let heap = mappings.list.iter().find(|mapping| mapping.path == "[heap]");
+        self.ledger.adopt(pid, space, heap.map(|heap| heap.end));
+        self.tree.add(Member::of(process, parent), Some(space));
+        self.attach_in(pid);
+        Ok(true)
+    }
+}
