@@ -2,7 +2,7 @@
 //! or a reason, never a panic.
 
 use crate::event::{
-    AddrRecord, AllocRecord, FLAG_HELD, FLAG_INSIDE, FLAG_OTHER_THREAD, FLAG_REPEAT, FLAG_RESIZED,
+    AddrRecord, AllocRecord, FLAG_INSIDE, FLAG_OTHER_THREAD, FLAG_REPEAT, FLAG_RESIZED,
     FLAG_SHARES, Head, Kind, MAX_FRAMES, RangeRecord, SpaceRecord, StackEnd, StackHead,
 };
 
@@ -92,8 +92,8 @@ pub struct Space {
     pub pid: u32,
     /// Of a [`Turn::Born`], id of the process that made it.
     pub parent: u32,
-    /// The process waits to be continued.
-    pub held: bool,
+    /// The hold that the process is in: it waits to be continued.
+    pub hold: Option<Hold>,
     /// Of a [`Turn::Born`]: the address space is the parent's.
     pub shares: bool,
     /// Of a [`Turn::Exec`]: the thread that called was not the first of its process.
@@ -136,8 +136,7 @@ pub struct Range {
     pub addr: u64,
     /// Its bytes.
     pub len: u64,
-    /// Of a [`Change::Remap`], where the range was before; of a [`Change::Map`] that holds code of
-    /// a file, the process.
+    /// Of a [`Change::Remap`], where the range was before.
     pub from: u64,
     /// Of a [`Change::Remap`], its bytes before.
     pub from_len: u64,
@@ -149,8 +148,23 @@ pub struct Range {
     pub flags: u32,
     /// An allocator call of the thread was in flight.
     pub inside: bool,
-    /// The process waits to be continued.
-    pub held: bool,
+    /// Of a [`Change::Map`], the hold that the process is in: it waits to be continued.
+    pub hold: Option<Hold>,
+}
+
+/// A process that is being stopped until its probes are in place.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Hold(pub u64);
+
+impl Hold {
+    /// The process.
+    pub const fn process(self) -> u32 {
+        (self.0 >> 32) as u32
+    }
+
+    const fn of(number: u64) -> Option<Self> {
+        if number == 0 { None } else { Some(Self(number)) }
+    }
 }
 
 /// What a system call did to mappings.
@@ -266,7 +280,7 @@ pub fn decode(bytes: &[u8]) -> Result<Event<'_>, DecodeError> {
             protection: half(bytes, 48),
             flags: half(bytes, 52),
             inside: flags & FLAG_INSIDE != 0,
-            held: flags & FLAG_HELD != 0,
+            hold: if matches!(change, Change::Map) { Hold::of(word(bytes, 24)) } else { None },
         }));
     }
     if let Some(turn) = Turn::of(kind) {
@@ -277,9 +291,9 @@ pub fn decode(bytes: &[u8]) -> Result<Event<'_>, DecodeError> {
             space: word(bytes, 8),
             from: word(bytes, 16),
             stack: word(bytes, 24),
-            pid: half(bytes, 32),
-            parent: half(bytes, 36),
-            held: flags & FLAG_HELD != 0,
+            pid: half(bytes, 40),
+            parent: half(bytes, 44),
+            hold: Hold::of(word(bytes, 32)),
             shares: flags & FLAG_SHARES != 0,
             by_other_thread: flags & FLAG_OTHER_THREAD != 0,
         }));

@@ -93,13 +93,10 @@ pub const FLAG_REPEAT: u8 = 2;
 /// Set on the records of system calls: an allocator call of this thread is in flight, so the
 /// memory is what the allocator deals in.
 pub const FLAG_INSIDE: u8 = 4;
-/// Set on [`Kind::Exec`], [`Kind::Born`] and [`Kind::Map`]: the process is being stopped and
-/// waits to be continued by the user side.
-pub const FLAG_HELD: u8 = 8;
 /// Set on [`Kind::Born`]: the process lives in its parent's address space.
-pub const FLAG_SHARES: u8 = 16;
+pub const FLAG_SHARES: u8 = 8;
 /// Set on [`Kind::Exec`]: the thread that called was not the first of its process.
-pub const FLAG_OTHER_THREAD: u8 = 32;
+pub const FLAG_OTHER_THREAD: u8 = 16;
 
 /// The address space of the process that the tracing begins with. Its later ones, and those of
 /// other processes, are numbered from here upwards.
@@ -156,8 +153,8 @@ pub struct RangeRecord {
     pub addr: u64,
     /// Its bytes.
     pub len: u64,
-    /// Of a [`Kind::Remap`], where the range was before; of a [`Kind::Map`] that holds code of a
-    /// file, the process.
+    /// Of a [`Kind::Remap`], where the range was before. Of a [`Kind::Map`], the hold that the
+    /// process is in, as in a [`SpaceRecord`].
     pub from: u64,
     /// Of a [`Kind::Remap`], its bytes before.
     pub from_len: u64,
@@ -183,12 +180,15 @@ pub struct SpaceRecord {
     pub from: u64,
     /// Of a [`Kind::Born`], hash of the stack that made the process; zero when it was lost.
     pub stack: u64,
+    /// Zero, or number of the hold: the process is being stopped and waits to be continued by the
+    /// user side. Its upper half is the process's id.
+    pub hold: u64,
     /// Id of the process, in the tracer's pid namespace; zero where it has none yet.
     pub pid: u32,
     /// Of a [`Kind::Born`], id of the process that made it.
     pub parent: u32,
 }
-const _: () = assert!(size_of::<SpaceRecord>() == 40);
+const _: () = assert!(size_of::<SpaceRecord>() == 48);
 
 /// Why a stack has no further frame.
 #[repr(u32)]

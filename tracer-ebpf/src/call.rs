@@ -107,7 +107,7 @@ pub fn slot<'a>(target: &Caller) -> Result<&'a mut Slot, Count> {
             if config::follow() != 0 {
                 let head =
                     Head { kind: Kind::Thread as u8, flags: 0, family: 0, tid: target.tid };
-                let record = SpaceRecord { head, space, from: 0, stack: 0, pid: 0, parent: 0 };
+                let record = SpaceRecord { head, space, from: 0, stack: 0, hold: 0, pid: 0, parent: 0 };
                 emit::space(record, false)?;
             }
             SLOTS.insert(target.tid, Slot::empty(space), 0).map_err(|_| Count::SlotsFull)?;

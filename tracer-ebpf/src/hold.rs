@@ -5,11 +5,12 @@
 //! watches over it reads [`HELD`] and continues whoever is in there.
 
 use aya_ebpf::helpers::{bpf_ktime_get_ns, generated::bpf_send_signal};
-use tracer_common::{count::Count, event::FLAG_HELD};
+use tracer_common::count::Count;
 
 use crate::{
     config,
-    maps::{FIRST_HOLDS, HELD, STATE},
+    atomic,
+    maps::{FIRST_HOLDS, HELD, N_HOLDS, STATE},
     target::Caller,
 };
 
@@ -18,8 +19,8 @@ const SIGSTOP: u32 = 19;
 
 /// A process that is being stopped, or one that is not to be.
 pub struct Hold {
-    /// Its key in [`HELD`]; zero when it is not stopped.
-    key: u64,
+    /// Its key in [`HELD`], as a record has it; zero when it is not stopped.
+    pub key: u64,
 }
 
 /// Stops the caller's process, if that is wanted and possible.
@@ -34,7 +35,12 @@ pub fn begin(caller: &Caller) -> Hold {
     if caller.tgid == config::target_tgid() && first_holds == 0 {
         return none;
     }
-    let key = (caller.tgid as u64) << 32 | caller.tid as u64;
+    let Some(n_holds) = STATE.get_ptr_mut(N_HOLDS) else { return none };
+    // A number of its own: the process may be in its next hold before the end of this one is
+    // noted.
+    // SAFETY: a live map value, which is only used atomically.
+    let n_holds = atomic::fetch_add(unsafe { &mut *n_holds }, 1);
+    let key = (caller.tgid as u64) << 32 | n_holds & 0xffff_ffff;
     // SAFETY: asks for the time.
     if HELD.insert(key, unsafe { bpf_ktime_get_ns() }, 0).is_err() {
         return none;
@@ -49,12 +55,6 @@ pub fn begin(caller: &Caller) -> Hold {
 }
 
 impl Hold {
-    /// What the record says of it.
-    #[inline(always)]
-    pub fn flag(&self) -> u8 {
-        if self.key == 0 { 0 } else { FLAG_HELD }
-    }
-
     /// Takes the stop back when nobody was told of it. Answers what became of the telling.
     #[inline(always)]
     pub fn kept_if(self, told: Result<(), Count>) -> Result<(), Count> {

@@ -59,14 +59,14 @@ pub struct Birth {
     pub shares: u32,
 }
 
-/// Processes that are being stopped, by process (upper half) and thread, with the time since when
-/// in nanoseconds of the monotonic clock. The user side takes out whom it has continued.
+/// Processes that are being stopped, by process (upper half) and a number, with the time since
+/// when in nanoseconds of the monotonic clock. The user side takes out whom it has continued.
 #[map]
 pub static HELD: HashMap<u64, u64> = HashMap::with_max_entries(1024, 0);
 
 /// Single words; see the constants.
 #[map]
-pub static STATE: Array<u64> = Array::with_max_entries(3, 0);
+pub static STATE: Array<u64> = Array::with_max_entries(4, 0);
 
 /// Place in [`STATE`]: number of the next address space; the user side sets the first.
 pub const NEXT_SPACE: u32 = 0;
@@ -74,6 +74,8 @@ pub const NEXT_SPACE: u32 = 0;
 pub const N_BIRTHS: u32 = 1;
 /// Place in [`STATE`]: non-zero when the first target may be stopped too. Set by the user side.
 pub const FIRST_HOLDS: u32 = 2;
+/// Place in [`STATE`]: holds so far.
+pub const N_HOLDS: u32 = 3;
 
 /// Page of the return-probe trampoline in the target, written by the user side once the
 /// target has one.

@@ -120,8 +120,7 @@ pub fn leave(ctx: &RawTracePointContext) -> Result<(), Count> {
     }
     // There may be an allocator in it, which must not be called before it is probed.
     let held = hold::begin(&target);
-    record.from = target.tgid as u64;
-    record.head.flags |= held.flag();
+    record.from = held.key;
     held.kept_if(emit::range(record, true))
 }
 

@@ -59,10 +59,11 @@ pub fn exec(ctx: &RawTracePointContext) -> Result<(), Count> {
     let held = hold::begin(&caller);
     let told = emit::space(
         SpaceRecord {
-            head: head(Kind::Exec, flags | held.flag(), caller.tid),
+            head: head(Kind::Exec, flags, caller.tid),
             space,
             from,
             stack: 0,
+            hold: held.key,
             pid: caller.tgid,
             parent: 0,
         },
@@ -108,6 +109,7 @@ pub fn fork(ctx: &RawTracePointContext) -> Result<(), Count> {
             space,
             from,
             stack: 0,
+            hold: 0,
             pid: 0,
             parent: 0,
         },
@@ -135,10 +137,11 @@ pub fn born() -> Result<(), Count> {
     let held = hold::begin(&caller);
     let told = emit::space(
         SpaceRecord {
-            head: head(Kind::Born, flags | held.flag(), caller.tid),
+            head: head(Kind::Born, flags, caller.tid),
             space: birth.space,
             from: birth.from,
             stack: birth.stack,
+            hold: held.key,
             pid: caller.tgid,
             parent: birth.parent,
         },

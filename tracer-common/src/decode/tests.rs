@@ -50,7 +50,7 @@ fn a_system_call_decodes() {
         protection: 3,
         flags: 0x22,
         inside,
-        held: false,
+        hold: if change == Change::Map { Some(Hold(0x9000)) } else { None },
     };
     for (kind, change) in [
         (Kind::Map, Change::Map),
@@ -70,8 +70,8 @@ fn a_system_call_decodes() {
 
 #[test]
 fn a_turn_of_a_process_decodes() {
-    let words = [7, 3, 0xabc, 4711 | (815 << 32)];
-    let expected = |turn, held, shares| {
+    let words = |hold| [7, 3, 0xabc, hold, 4711 | (815 << 32)];
+    let expected = |turn, hold, shares| {
         Ok(Event::Space(Space {
             turn,
             tid: 42,
@@ -80,7 +80,7 @@ fn a_turn_of_a_process_decodes() {
             stack: 0xabc,
             pid: 4711,
             parent: 815,
-            held,
+            hold,
             shares,
             by_other_thread: false,
         }))
@@ -91,10 +91,12 @@ fn a_turn_of_a_process_decodes() {
         (Kind::Exec, Turn::Exec),
         (Kind::Thread, Turn::Thread),
     ] {
-        assert_eq!(decode(&record(kind, 0, &words)), expected(turn, false, false));
+        assert_eq!(decode(&record(kind, 0, &words(0))), expected(turn, None, false));
     }
-    let held = record(Kind::Born, FLAG_HELD | FLAG_SHARES, &words);
-    assert_eq!(decode(&held), expected(Turn::Born, true, true));
+    let hold = 4711 << 32 | 5;
+    let held = record(Kind::Born, FLAG_SHARES, &words(hold));
+    assert_eq!(decode(&held), expected(Turn::Born, Some(Hold(hold)), true));
+    assert_eq!(Hold(hold).process(), 4711);
 }
 
 #[test]

@@ -74,7 +74,7 @@ fn exec(space: u64) -> Event<'static> {
         stack: 0,
         pid: FIRST,
         parent: 0,
-        held: false,
+        hold: None,
         shares: false,
         by_other_thread: false,
     })

@@ -46,7 +46,7 @@ fn turn(turn: Turn, pid: u32, space: u64) -> SpaceEvent {
         stack: 0,
         pid,
         parent: FIRST,
-        held: false,
+        hold: None,
         shares: false,
         by_other_thread: false,
     }

@@ -25,6 +25,7 @@ use nix::{
     time::{ClockId, clock_gettime},
     unistd::{Pid, getppid, setsid},
 };
+use tracer_common::decode::Hold;
 
 /// Longest that a process stays stopped.
 pub const LONGEST_HOLD: Duration = Duration::from_secs(2);
@@ -109,7 +110,7 @@ pub fn watch(number: RawFd) -> anyhow::Result<()> {
             .map(|(key, _)| key)
             .collect();
         for key in waiting {
-            continue_process(process_of(key));
+            continue_process(Hold(key).process());
             // Gone already when the tool was faster.
             let _ = held.remove(&key);
         }
@@ -121,15 +122,6 @@ pub fn watch(number: RawFd) -> anyhow::Result<()> {
 pub(super) fn monotonic_now() -> u64 {
     let now = clock_gettime(ClockId::CLOCK_MONOTONIC).map_or(0, |now| now.num_nanoseconds());
     u64::try_from(now).unwrap_or(0)
-}
-
-/// The key of a thread of a process in the map.
-pub(super) fn key(process: u32, thread: u32) -> u64 {
-    u64::from(process) << 32 | u64::from(thread)
-}
-
-fn process_of(key: u64) -> u32 {
-    u32::try_from(key >> 32).unwrap_or(0)
 }
 
 /// Lets a stopped process go on. That it is gone is no error.

@@ -6,7 +6,7 @@ use aya::{
     Ebpf,
     maps::{Array, HashMap, Map, MapData, MapError},
 };
-use tracer_common::event::FIRST_SPACE;
+use tracer_common::{decode::Hold, event::FIRST_SPACE};
 
 use super::{
     ProbeError, Probes, attach,
@@ -94,17 +94,16 @@ impl Probes {
         state(&mut self.loaded.ebpf)?.set(FIRST_HOLDS, 1, 0).map_err(ask)
     }
 
-    /// Lets a process go on that was stopped by its thread `tid`.
+    /// Lets a process go on that is held.
     ///
     /// # Errors
     /// When the map cannot be written.
-    pub fn release(&mut self, pid: u32, tid: u32) -> Result<Continued, ProbeError> {
+    pub fn release(&mut self, hold: Hold) -> Result<Continued, ProbeError> {
         let mut held = table::<u64>(&mut self.loaded.ebpf, HELD)?;
-        let key = guard::key(pid, tid);
-        let since = held.get(&key, 0).ok();
-        guard::continue_process(pid);
+        let since = held.get(&hold.0, 0).ok();
+        guard::continue_process(hold.process());
         // After the signal: should this process die in between, the guard sends another.
-        let _ = held.remove(&key);
+        let _ = held.remove(&hold.0);
         Ok(match since {
             Some(since) => Continued::InTime {
                 waited: Duration::from_nanos(guard::monotonic_now().saturating_sub(since)),

@@ -228,7 +228,7 @@ fn range(tid: u32, at: u64, n: u64, stack: u64) -> Range {
         protection: 3,
         flags: 0,
         inside: false,
-        held: false,
+        hold: None,
     }
 }
 
@@ -265,7 +265,7 @@ fn any_call() -> impl Strategy<Value = Range> {
                 protection,
                 flags,
                 inside,
-                held: false,
+                hold: None,
             }
         },
     )

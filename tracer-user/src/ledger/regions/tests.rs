@@ -19,7 +19,7 @@ const NOTHING: Range = Range {
     protection: READ_WRITE,
     flags: PRIVATE,
     inside: false,
-    held: false,
+    hold: None,
 };
 
 fn map(addr: u64, len: u64) -> Range {

@@ -7,7 +7,7 @@ use std::{
 };
 
 use jiff::Zoned;
-use tracer_common::decode::{Change, Event, Range, Space, Turn as Kind};
+use tracer_common::decode::{Event, Hold, Range, Space, Turn as Kind};
 
 use super::{Tracer, tree::Member};
 use crate::{
@@ -32,12 +32,7 @@ pub(super) enum Turn {
     /// A process replaced its image.
     Exec(Space),
     /// A process that waits has mapped code.
-    Code {
-        /// The process.
-        pid: u32,
-        /// The thread that called.
-        tid: u32,
-    },
+    Code(Hold),
 }
 
 impl Turn {
@@ -46,9 +41,7 @@ impl Turn {
         match *event {
             Event::Space(space) if space.turn == Kind::Born => Some(Self::Born(space)),
             Event::Space(space) if space.turn == Kind::Exec => Some(Self::Exec(space)),
-            Event::Range(Range { change: Change::Map, held: true, from, tid, .. }) => {
-                u32::try_from(from).ok().map(|pid| Self::Code { pid, tid })
-            }
+            Event::Range(Range { hold, .. }) => hold.map(Self::Code),
             _ => None,
         }
     }
@@ -70,9 +63,9 @@ impl Tracer {
         match turn {
             Turn::Born(space) => self.born(&space),
             Turn::Exec(space) => self.exec(&space),
-            Turn::Code { pid, tid } => {
-                self.attach_in(pid);
-                self.release(pid, tid);
+            Turn::Code(hold) => {
+                self.attach_in(hold.process());
+                self.release(hold);
             }
         }
     }
@@ -129,10 +122,10 @@ impl Tracer {
 
     /// Lets a process go on that waits, and counts one that did not.
     fn settle(&mut self, space: &Space) {
-        if space.held {
-            self.release(space.pid, space.tid);
+        if let Some(hold) = space.hold {
+            self.release(hold);
         } else if self.follows && !self.is_starting {
-            self.late_probes += 1;
+            self.is_late(space.pid, "it was not held");
         }
     }
 
@@ -160,12 +153,13 @@ impl Tracer {
                 .is_none_or(|process| process.has_ended());
             if !is_gone {
                 log::warn!("process {pid} is not traced in whole: {error:#}");
-                self.late_probes += 1;
+                self.is_late(pid, "a probe is missing");
             }
         }
     }
 
-    fn release(&mut self, pid: u32, tid: u32) {
+    fn release(&mut self, hold: Hold) {
+        let pid = hold.process();
         // The signal that stops it is on its way and must not come after the one that continues.
         let until = Instant::now() + STOPPING;
         while Instant::now() < until
@@ -173,7 +167,7 @@ impl Tracer {
         {
             thread::sleep(Duration::from_micros(50));
         }
-        match self.probes.release(pid, tid) {
+        match self.probes.release(hold) {
             Ok(Continued::InTime { waited }) => {
                 self.holds.count += 1;
                 self.holds.total += waited;
@@ -182,12 +176,17 @@ impl Tracer {
                     member.held += waited;
                 }
             }
-            Ok(Continued::TooLate) => self.late_probes += 1,
+            Ok(Continued::TooLate) => self.is_late(pid, "it was held no longer"),
             Err(error) => {
                 log::warn!("{error}");
-                self.late_probes += 1;
+                self.is_late(pid, "nothing is known of its hold");
             }
         }
+    }
+
+    fn is_late(&mut self, pid: u32, why: &str) {
+        log::info!("process {pid} runs without all its probes: {why}");
+        self.late_probes += 1;
     }
 
     /// Notices who has ended. Who did so before this call is out of the books once
