@@ -1,0 +1,179 @@
+//! Reading the ring: into the books, and up to a mark.
+
+use std::{
+    ops::ControlFlow,
+    pin::pin,
+    time::{Duration, Instant},
+};
+
+use anyhow::bail;
+use tokio::io::{Interest, unix::AsyncFd};
+use tracer_common::decode::Event;
+
+use super::{Tracer, turns::Turn};
+use crate::{
+    intake::Paused,
+    ledger::{Booked, Closed},
+    symbols::Bound,
+};
+
+/// Records read before others get their turn.
+const TURN: usize = 1 << 16;
+/// Shortest and longest pause between two looks into an empty ring. The ring holds what a
+/// busy target does in half a second.
+pub(super) const SHORT: Duration = Duration::from_millis(1);
+const LONG: Duration = Duration::from_millis(16);
+/// Longest that reading up to a mark may take without progress.
+const STALLED: Duration = Duration::from_secs(20);
+/// Time after which a mark that has not come is asked for again.
+const ASK_AGAIN: Duration = Duration::from_millis(500);
+
+/// What reading the ring came to.
+pub(super) struct Read {
+    pub(super) n_records: usize,
+    pub(super) paused: Paused,
+}
+
+impl Tracer {
+    /// Does `work` while the ring is read.
+    pub async fn pump<F: Future>(&mut self, work: F) -> F::Output {
+        let mut work = pin!(work);
+        // Wakes for what cannot wait; everything else is looked for. Without it, those who wait
+        // do so for the length of a pause.
+        // SAFETY: the descriptor is ours alone, and nothing closes or replaces it while the runtime
+        // watches it.
+        let register = |fd| unsafe { AsyncFd::register_with_interest(fd, Interest::READABLE) };
+        let waker = self.intake.wakes().ok().and_then(|fd| register(fd).ok());
+        loop {
+            self.read();
+            let wake = async {
+                match &waker {
+                    Some(waker) => {
+                        if let Ok(mut ready) = waker.readable().await {
+                            ready.clear_ready();
+                        }
+                    }
+                    None => std::future::pending().await,
+                }
+            };
+            tokio::select! {
+                biased;
+                output = &mut work => return output,
+                () = wake => {}
+                () = tokio::time::sleep(self.pause) => {}
+            }
+        }
+    }
+
+    /// Reads what is there, up to one turn.
+    fn read(&mut self) {
+        let read = self.read_until(None);
+        self.pause = match read.paused {
+            Paused::Full => Duration::ZERO,
+            _ if read.n_records > 0 => SHORT,
+            _ => (self.pause * 2).clamp(SHORT, LONG),
+        };
+        self.notice_ends_sometimes();
+    }
+
+    /// Reads up to one turn, or up to the mark of this number. What happens to processes is
+    /// answered on the way, in its place between what was before and what comes after.
+    pub(super) fn read_until(&mut self, mark: Option<u64>) -> Read {
+        let mut n_records = 0;
+        loop {
+            let (n_read, paused, turn) = self.read_to_turn(mark, TURN);
+            n_records += n_read;
+            match turn {
+                Some(turn) => self.take(turn),
+                None => return Read { n_records, paused },
+            }
+        }
+    }
+
+    fn read_to_turn(&mut self, mark: Option<u64>, limit: usize) -> (usize, Paused, Option<Turn>) {
+        let Self { ledger, binder, bound, tree, intake, .. } = self;
+        let mut turn = None;
+        let (n_read, paused) = intake.read(limit, |event| {
+            match ledger.apply(event) {
+                Booked::Learned { hash, space } => {
+                    if let Event::Stack { frames, .. } = event {
+                        let bind = |addr| match tree.process_in(space) {
+                            Some(process) => binder.bind(space.0, &process, addr),
+                            None => Bound::nowhere(space.0, addr),
+                        };
+                        bound.insert(hash, frames.iter().map(bind).collect());
+                    }
+                }
+                Booked::Mark { number } if Some(number) == mark => return ControlFlow::Break(()),
+                Booked::Discarded(held) => log::info!("an image was replaced: {held:?} gone"),
+                _ => {}
+            }
+            turn = Turn::of(event);
+            if turn.is_some() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        });
+        (n_read, paused, turn)
+    }
+
+    /// Ends the batch: reads everything that the target did so far and closes the books on it.
+    pub(super) async fn close(&mut self) -> anyhow::Result<Closed> {
+        self.n_marks += 1;
+        let number = self.n_marks;
+        self.notice_ends();
+        let mut since = Instant::now();
+        let mut asked: Option<Instant> = None;
+        loop {
+            // The ring may have no room for the mark, and the kernel may leave a program out
+            // that is asked to run: what does not come is asked for again. A mark that comes
+            // twice ends one batch.
+            if asked.is_none_or(|at| at.elapsed() > ASK_AGAIN) && self.probes.mark(number)? {
+                asked = Some(Instant::now());
+            }
+            let read = self.read_until(Some(number));
+            match (read.n_records, read.paused) {
+                (_, Paused::Stopped) => break,
+                (0, _) if since.elapsed() > STALLED => {
+                    bail!(
+                        "the ring buffer cannot be read up to a mark; a thread of the target \
+                           stands in a probe, or this machine is very busy"
+                    )
+                }
+                // A record before the mark is still being written.
+                (0, _) => tokio::time::sleep(SHORT).await,
+                _ => {
+                    since = Instant::now();
+                    tokio::task::yield_now().await;
+                }
+            }
+        }
+        self.look_again();
+        self.bury();
+        let closed = self.ledger.close_batch();
+        self.bury_first();
+        Ok(closed)
+    }
+
+    /// Looks for what came into the target meanwhile. That it has gone is found elsewhere.
+    fn look_again(&mut self) {
+        if !self.found_trampoline
+            && let Ok(mappings) = self.process.mappings()
+            && let Some(page) = mappings.list.iter().find(|mapping| mapping.path == "[uprobes]")
+        {
+            self.found_trampoline = true;
+            if let Err(error) = self.probes.set_trampoline(page.start) {
+                log::warn!("{error}");
+            }
+        }
+        let pids: Vec<u32> = self.tree.living().map(|member| member.pid).collect();
+        for pid in pids {
+            let attached = |tracer: &Self| {
+                tracer.tree.get(pid).map(|member| member.attached.clone()).unwrap_or_default()
+            };
+            let known = attached(self);
+            self.attach_in(pid);
+            let came = attached(self);
+            let came = came.difference(&known).map(|index| &self.allocators.objects()[*index]);
+            let came = came.filter(|object| object.hands_out());
+            self.late.extend(came.map(|object| object.path.to_string_lossy().into_owned()));
+        }
+    }
+}
