@@ -19,6 +19,8 @@ mod totals;
 #[cfg(test)]
 mod model;
 #[cfg(test)]
+mod tree_model;
+#[cfg(test)]
 pub(crate) mod wire;
 
 use rustc_hash::FxHashMap;
