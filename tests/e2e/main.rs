@@ -5,6 +5,7 @@
 
 mod allocators;
 mod attach;
+mod containers;
 mod drive;
 mod errors;
 mod harm;
@@ -55,6 +56,7 @@ fn main() -> ExitCode {
         languages::TESTS,
         drive::TESTS,
         attach::TESTS,
+        containers::TESTS,
         harm::TESTS,
         errors::TESTS,
         reports::TESTS,

@@ -8,6 +8,7 @@ pub mod build;
 pub mod measure;
 pub mod needs;
 pub mod process;
+pub mod rootfs;
 pub mod sampling;
 pub mod scratch;
 pub mod session;

@@ -42,6 +42,13 @@ pub fn measure_as(workload: &Workload, pid: i32) -> Measured {
     seen(workload, run_on(workload, pid))
 }
 
+/// As [`measure_running`], with the tool behind other words, such as those of `nsenter`, and the
+/// target's number as the tool sees it there.
+#[track_caller]
+pub fn measure_under(before: &[&str], workload: &Workload, pid: i32) -> Measured {
+    seen(workload, call_under(before, workload, pid).run())
+}
+
 /// As [`measure_running`], doing something to the tool meanwhile.
 #[track_caller]
 pub fn measure_running_with(workload: &Workload, meanwhile: impl FnOnce(&Owned)) -> Measured {
@@ -73,7 +80,11 @@ pub fn run_on(workload: &Workload, pid: i32) -> Run {
 }
 
 fn call(workload: &Workload, pid: i32) -> Tool {
-    Tool::new(["test", "-p", &pid.to_string()])
+    call_under(&[], workload, pid)
+}
+
+fn call_under(before: &[&str], workload: &Workload, pid: i32) -> Tool {
+    Tool::under(before, ["test", "-p", &pid.to_string()])
         .args(counts())
         .with_folder()
         .args(["--"])
