@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use outlive_tests::build::Build;
-use outlive_tests::measure::{Measured, measure_running, measure_under};
+use outlive_tests::measure::{Measured, measure_running, measure_under, run_on};
 use outlive_tests::rootfs::{PROGRAM, copy_libraries, elsewhere, fill, inside};
 use outlive_tests::scratch::{Scratch, copy_program};
 use outlive_tests::tool::Tool;
@@ -20,7 +20,7 @@ crate::tests![
     [Bpf, C, Namespaces] a_root_folder_with_its_own_c_library,
     [Bpf, C, Namespaces] a_root_that_only_the_target_has_mounted,
     [Bpf, C, Namespaces] a_root_of_layers,
-    [Bpf, C, Namespaces] a_root_of_layers_whose_library_was_copied_up,
+    [Bpf, C, Namespaces] a_library_that_was_copied_up_in_layers_is_refused,
     [Bpf, C, Namespaces] another_c_library_mounted_over_the_usual_one,
     [Bpf, C] a_c_library_that_was_deleted_under_the_target,
     [Bpf, C] a_c_library_that_was_replaced_under_the_target,
@@ -138,7 +138,7 @@ fn a_root_of_layers() {
     expect_exact_and_named(&measure_running(&in_mounted_root(&scratch, LAYERS)));
 }
 
-fn a_root_of_layers_whose_library_was_copied_up() {
+fn a_library_that_was_copied_up_in_layers_is_refused() {
     let scratch = Scratch::new();
     let workload = in_mounted_root(&scratch, LAYERS);
     let pid = workload.pid().to_string();
@@ -147,7 +147,7 @@ fn a_root_of_layers_whose_library_was_copied_up() {
         .arg(mapped_library(workload.pid()))
         .status();
     assert!(status.unwrap().success());
-    expect_exact_and_named(&measure_running(&workload));
+    run_on(&workload, workload.pid()).expect_error(4, &["another copy of the file"]);
 }
 
 /// Path of the C library that a process maps.
@@ -165,8 +165,7 @@ fn another_c_library_mounted_over_the_usual_one() {
     let usual = Workload::start(&Program::new(keep()));
     let (library, copy) = (mapped_library(usual.pid()), scratch.join("copy"));
     copy_program(&library, &copy);
-    let script =
-        format!("mount --bind {} {}\nexec \"$@\"", copy.display(), library.display());
+    let script = format!("mount --bind {} {}\nexec \"$@\"", copy.display(), library.display());
     let workload = Workload::start_under(&elsewhere(&script), &Program::new(keep()));
     expect_exact_and_named(&measure_running(&workload));
     expect_exact_and_named(&measure_running(&usual));

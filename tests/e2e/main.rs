@@ -12,6 +12,7 @@ mod harm;
 mod languages;
 mod losses;
 mod mappings;
+mod odd_targets;
 mod pairing;
 mod reports;
 mod threads;
@@ -57,6 +58,7 @@ fn main() -> ExitCode {
         drive::TESTS,
         attach::TESTS,
         containers::TESTS,
+        odd_targets::TESTS,
         harm::TESTS,
         errors::TESTS,
         reports::TESTS,

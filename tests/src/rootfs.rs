@@ -36,11 +36,8 @@ fn libraries(program: &Path) -> Vec<PathBuf> {
     let output = Command::new("ldd").arg(program).output();
     let output = output.unwrap_or_else(|err| panic!("cannot run ldd: {err}"));
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
-    let found: Vec<PathBuf> = text
-        .split_whitespace()
-        .filter(|word| word.starts_with('/'))
-        .map(PathBuf::from)
-        .collect();
+    let found: Vec<PathBuf> =
+        text.split_whitespace().filter(|word| word.starts_with('/')).map(PathBuf::from).collect();
     assert!(found.len() > 1, "ldd of {}: {text}", program.display());
     found
 }

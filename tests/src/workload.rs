@@ -3,6 +3,7 @@
 use std::ffi::OsStr;
 use std::fs::{self, File, OpenOptions};
 use std::io::{BufRead as _, BufReader, Write as _};
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::mpsc::{Receiver, channel};
@@ -70,9 +71,14 @@ impl Workload {
     /// path and arguments are appended to.
     pub fn start_under<W: AsRef<OsStr>>(before: &[W], program: &Program) -> Self {
         let scratch = Scratch::new();
-        let private = Mode::S_IRUSR | Mode::S_IWUSR;
         for name in ["input", "reply"] {
-            mkfifo(&scratch.join(name), private).unwrap_or_else(|err| panic!("mkfifo: {err}"));
+            let usual = Mode::S_IRUSR | Mode::S_IWUSR;
+            mkfifo(&scratch.join(name), usual).unwrap_or_else(|err| panic!("mkfifo: {err}"));
+        }
+        open(&scratch.join("truth"), OpenOptions::new().create_new(true).write(true));
+        // The program, or the command that asks for a batch, may run as another user.
+        for name in ["input", "reply", "truth"] {
+            share(&scratch.join(name));
         }
         // Open for both, so that neither end waits for the other. The workload itself must only
         // read: it has to see the end of its input when the test ends.
@@ -105,8 +111,7 @@ impl Workload {
         let mut workload = Self { pid: child.pid(), own_pid: 0, child, lines, input, scratch };
         let ready = workload.line();
         let own_pid = ready.strip_prefix("READY ").and_then(|pid| pid.trim().parse().ok());
-        workload.own_pid =
-            own_pid.unwrap_or_else(|| panic!("the workload began with `{ready}`"));
+        workload.own_pid = own_pid.unwrap_or_else(|| panic!("the workload began with `{ready}`"));
         while let Some(inner) = only_child(workload.pid).filter(|_| !before.is_empty()) {
             workload.pid = inner;
         }
@@ -180,6 +185,12 @@ impl Workload {
 fn only_child(pid: i32) -> Option<i32> {
     let text = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).ok()?;
     text.split_whitespace().next()?.parse().ok()
+}
+
+/// Lets everyone read and write a file.
+pub fn share(path: &Path) {
+    fs::set_permissions(path, fs::Permissions::from_mode(0o666))
+        .unwrap_or_else(|err| panic!("{}: {err}", path.display()));
 }
 
 fn open(path: &Path, how: &OpenOptions) -> File {

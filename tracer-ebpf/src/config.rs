@@ -16,11 +16,11 @@ macro_rules! globals {
 }
 
 globals! {
-    /// The target: id of its thread group, in the tracer's pid namespace.
+    /// The target: id of its thread group, in the namespace that the next two name.
     TARGET_TGID, target_tgid: u32;
-    /// Device of the tracer's pid namespace, or zero when it is the initial one.
+    /// Device of the pid namespace that the target lives in, or zero for the initial one's ids.
     PID_NS_DEV, pid_ns_dev: u64;
-    /// Inode of the tracer's pid namespace.
+    /// Inode of that namespace.
     PID_NS_INO, pid_ns_ino: u64;
     /// Requested bytes below which a block is not booked.
     MIN_SIZE, min_size: u64;

@@ -53,13 +53,13 @@ pub(super) struct Loaded {
 
 pub(super) fn load(plan: &LoadPlan) -> Result<Loaded, ProbeError> {
     check_kernel()?;
-    let namespace = super::namespace::of_tracer()?;
+    let identity = super::namespace::identify(plan.pid)?;
     let plain = object::without_tail_calls();
     let mut ebpf = EbpfLoader::new()
-        .override_global("TARGET_TGID", &plan.pid, true)
+        .override_global("TARGET_TGID", &identity.pid, true)
         .override_global("MIN_SIZE", &plan.min_size, true)
-        .override_global("PID_NS_DEV", &namespace.dev, true)
-        .override_global("PID_NS_INO", &namespace.ino, true)
+        .override_global("PID_NS_DEV", &identity.dev, true)
+        .override_global("PID_NS_INO", &identity.ino, true)
         .map_max_entries("EVENTS", plan.ring_bytes)
         .map_max_entries("SLOTS", plan.max_threads)
         .load(&plain)

@@ -72,6 +72,19 @@ pub enum ProbeError {
         /// The kernel's answer.
         error: String,
     },
+    /// A debugger has a breakpoint where a probe is to be set.
+    #[error(
+        "process {debugger} debugs process {pid} and has a breakpoint in {function}, where a probe \
+         would hide it; delete that breakpoint, or attach when the debugger has let go"
+    )]
+    Occupied {
+        /// The function.
+        function: String,
+        /// The target.
+        pid: u32,
+        /// The debugger.
+        debugger: u32,
+    },
     /// The target filters its system calls, and this kernel would kill it at a return probe.
     #[error(
         "process {pid} filters its system calls (seccomp), and this kernel would end it at the \
@@ -85,7 +98,7 @@ pub enum ProbeError {
     #[error("cannot read {path}: {error}")]
     Read {
         /// Which file.
-        path: &'static str,
+        path: String,
         /// Why.
         error: io::Error,
     },

@@ -73,7 +73,7 @@ pub(super) fn start(
     let running = held.run_to_entry(|process| {
         let tracer = match &mut tracer {
             Some(tracer) => tracer,
-            None => tracer.insert(Tracer::load(Process::open(process.pid)?, options)?),
+            None => tracer.insert(Tracer::load(Process::open_started(process.pid)?, options)?),
         };
         tracer.attach_new()
     })?;

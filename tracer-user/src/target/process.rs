@@ -9,6 +9,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use super::Class;
+use super::access::{self, Access};
 use super::mappings::{self, Mappings};
 
 /// Why a process cannot be a target.
@@ -46,8 +47,8 @@ pub enum ProcessError {
     },
     /// Somebody else's process.
     #[error(
-        "process {pid} belongs to user {owner} and may not be inspected by this one; run outlive \
-         as root"
+        "process {pid} belongs to user {owner} or holds rights of its own, and may not be \
+         inspected by this user; run outlive as root"
     )]
     Denied {
         /// The pid.
@@ -115,6 +116,18 @@ impl Process {
     /// # Errors
     /// When it cannot be a target, for one of the reasons of [`ProcessError`].
     pub fn open(id: u32) -> Result<Self, ProcessError> {
+        Self::open_for(Access::Attach, id)
+    }
+
+    /// The same for a process that this one has started.
+    ///
+    /// # Errors
+    /// As [`Process::open`].
+    pub fn open_started(id: u32) -> Result<Self, ProcessError> {
+        Self::open_for(Access::Started, id)
+    }
+
+    fn open_for(access: Access, id: u32) -> Result<Self, ProcessError> {
         let status = Status::read(id)?;
         let pid = status.tgid;
         if pid == std::process::id() {
@@ -141,9 +154,23 @@ impl Process {
             uid,
             pidfd,
         };
+        process.check_access(access)?;
         process.check_class()?;
         process.check_alive()?;
         Ok(process)
+    }
+
+    /// Refuses what the tool's user could not trace by themselves. To be asked again when the
+    /// process has replaced its program, which may have given it rights.
+    ///
+    /// # Errors
+    /// [`ProcessError::Denied`] when they could not.
+    pub fn check_access(&self, access: Access) -> Result<(), ProcessError> {
+        match access::user_may(access, self.pid) {
+            Ok(true) => Ok(()),
+            Ok(false) => Err(ProcessError::Denied { pid: self.pid, owner: self.uid }),
+            Err(source) => Err(unreadable(self.pid, self.uid, "its access rights", source)),
+        }
     }
 
     /// Refuses 32-bit programs: their executable says what they are.
@@ -195,6 +222,15 @@ impl Process {
             self.check_alive()?;
         }
         Ok(mappings)
+    }
+
+    /// Its memory, to be read at its addresses.
+    ///
+    /// # Errors
+    /// When it has ended, or may not be inspected.
+    pub fn memory(&self) -> Result<fs::File, ProcessError> {
+        let file = fs::File::open(format!("/proc/{}/mem", self.pid));
+        file.map_err(|source| unreadable(self.pid, self.uid, "its memory", source))
     }
 
     /// What changes while it lives: state, threads, memory, seccomp.
@@ -251,6 +287,9 @@ pub struct Status {
     pub rss_bytes: Option<u64>,
     /// Threads.
     pub n_threads: u32,
+    /// Process that traces it with ptrace, such as a debugger; `None` also when that one lives
+    /// in a pid namespace that cannot be seen from here.
+    pub tracer: Option<u32>,
     /// Seccomp: 0 off, 1 strict, 2 filter.
     pub seccomp: u32,
     /// `Kthread: 1`, of kernels that say so (6.8 and later).
@@ -307,6 +346,7 @@ impl Status {
                 .unwrap_or_default(),
             rss_bytes: rss.map(|kib: u64| kib * 1024),
             n_threads: number("Threads").unwrap_or(1),
+            tracer: number("TracerPid").filter(|pid| *pid != 0),
             seccomp: number("Seccomp").unwrap_or(0),
             kernel_thread: number("Kthread").map(|flag| flag == 1),
             has_memory: field("VmSize").is_some(),

@@ -17,6 +17,9 @@ const NEEDS: &[(&str, &[&str])] = &[
     ("npm", &["npm"]),
     ("redis-server", &["redis-server"]),
     ("setpriv", &["util-linux"]),
+    ("setcap", &["libcap2-bin"]),
+    ("gdb", &["gdb"]),
+    ("strace", &["strace"]),
     // Allocators and libraries that programs of the tests are linked with: no program shows
     // that they are there, but a header does.
     ("/usr/include/jemalloc/jemalloc.h", &["libjemalloc-dev"]),

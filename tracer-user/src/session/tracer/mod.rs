@@ -1,6 +1,7 @@
 //! One target under trace: what is attached, what was read, what was booked.
 
 mod facts;
+mod placement;
 
 use std::{
     collections::BTreeMap,
@@ -22,6 +23,7 @@ use crate::{
     residency,
     symbols::{Binder, Bound},
     target::{
+        access::Access,
         allocators::{AllocatorObject, Allocators, Custom},
         process::Process,
     },
@@ -135,6 +137,7 @@ impl Tracer {
         if let Some(heap) = mappings.list.iter().find(|mapping| mapping.path == "[heap]") {
             self.ledger.set_break(heap.end);
         }
+        placement::warn_of_debugger(&self.process)?;
         Ok(())
     }
 
@@ -173,11 +176,13 @@ impl Tracer {
                 .collect();
             let path = object.path.to_string_lossy();
             log::info!("{} probes in {path}", sites.len());
+            placement::check_before(&self.process, &object)?;
             if let Err(error) = self.probes.attach(&path, &object.file, &sites) {
                 // That a process ends meanwhile is no fault of the machine.
                 self.process.check_alive()?;
                 return Err(error.into());
             }
+            placement::check_after(&self.process, &object)?;
             self.objects.push(object);
         }
         Ok(())
@@ -230,6 +235,11 @@ impl Tracer {
         });
         if has_memory_changed {
             self.found_trampoline = false;
+            // The new program may have rights that the tool's user has not.
+            if let Err(error) = self.process.check_access(Access::Started) {
+                log::warn!("no further tracing: {error}");
+                self.probes.detach();
+            }
         }
         outcome
     }
