@@ -15,6 +15,7 @@ mod mappings;
 mod odd_targets;
 mod pairing;
 mod reports;
+mod scale;
 mod threads;
 
 use std::process::ExitCode;
@@ -59,6 +60,7 @@ fn main() -> ExitCode {
         attach::TESTS,
         containers::TESTS,
         odd_targets::TESTS,
+        scale::TESTS,
         harm::TESTS,
         errors::TESTS,
         reports::TESTS,

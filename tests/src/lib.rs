@@ -5,6 +5,7 @@
 //! and a test that could not run cannot pass.
 
 pub mod build;
+pub mod kernel;
 pub mod measure;
 pub mod needs;
 pub mod process;
