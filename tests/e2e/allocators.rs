@@ -2,6 +2,7 @@
 
 use outlive_tests::build::{Build, library_path, prefixed_jemalloc};
 use outlive_tests::measure::{Measured, measure, measure_with};
+use outlive_tests::session::Stack;
 use outlive_tests::tool::Tool;
 use outlive_tests::workload::Program;
 
@@ -11,6 +12,7 @@ crate::tests![
     [Bpf, C, Jemalloc] jemalloc_preloaded_linked_and_within_the_program,
     [Bpf, C, Tcmalloc] tcmalloc_preloaded_and_linked,
     [Bpf, C, Mimalloc] mimalloc_preloaded_and_linked,
+    [Bpf, C, Musl, Jemalloc, Tcmalloc, Mimalloc] one_program_is_the_same_under_every_allocator,
     [Bpf, C, Jemalloc] functions_of_jemalloc_s_own,
     [Bpf, C, Jemalloc] a_prefixed_jemalloc_beside_the_c_library,
     [Bpf, C, Mimalloc] functions_of_mimalloc_s_own,
@@ -100,6 +102,45 @@ fn mimalloc_preloaded_and_linked() {
     expect_family(&exact(&preloaded(&forms(), "libmimalloc.so")), "libmimalloc.so");
     let linked = forms().flag("-Wl,--no-as-needed").flag("-lmimalloc");
     expect_family(&exact(&Program::new(linked.build())), "libmimalloc.so");
+}
+
+/// Bytes, blocks and functions, from the allocator's caller to `main`, of each stack that grew.
+type Rows = Vec<(i64, i64, Vec<String>)>;
+
+fn rows(measured: &Measured) -> Rows {
+    let row = |stack: &Stack| {
+        let names = stack.frames.iter().map(|frame| frame.function.clone().unwrap_or_default());
+        let mut functions: Vec<String> = names.collect();
+        let end = functions.iter().position(|name| name == "main");
+        functions.truncate(end.map_or(0, |end| end + 1));
+        (stack.bytes, stack.blocks, functions)
+    };
+    let mut rows: Rows = measured.session.stacks.iter().map(row).collect();
+    rows.sort();
+    rows
+}
+
+fn one_program_is_the_same_under_every_allocator() {
+    let within = ["-l:libjemalloc.a", "-lm", "-ldl", "-lstdc++"];
+    let programs = [
+        Program::new(forms().build()),
+        Program::new(forms().flag("-static").build()),
+        Program::new(Build::musl("forms.c").build()),
+        Program::new(Build::musl("forms.c").flag("-static").build()),
+        preloaded(&forms(), "libjemalloc.so.2"),
+        Program::new(within.iter().fold(forms(), |build, flag| build.flag(*flag)).build()),
+        preloaded(&forms(), "libtcmalloc_minimal.so.4"),
+        preloaded(&forms(), "libmimalloc.so"),
+    ];
+    let all: Vec<Rows> = programs.iter().map(|program| rows(&exact(program))).collect();
+    assert_eq!(all[0].len(), 5, "{all:?}");
+    for (_, _, functions) in &all[0] {
+        let names: Vec<_> = functions.iter().map(String::as_str).collect();
+        assert_eq!(names[1..], ["batch", "batches", "main"], "{functions:?}");
+    }
+    for (program, rows) in programs.iter().zip(&all) {
+        assert_eq!(*rows, all[0], "{program:?}");
+    }
 }
 
 fn functions_of_jemalloc_s_own() {

@@ -43,10 +43,7 @@ impl BpfIds {
     /// What is in both.
     #[must_use]
     pub fn common(&self, other: &Self) -> Self {
-        Self {
-            programs: &self.programs & &other.programs,
-            links: &self.links & &other.links,
-        }
+        Self { programs: &self.programs & &other.programs, links: &self.links & &other.links }
     }
 
     /// Is there nothing?
