@@ -81,6 +81,7 @@ pub(super) fn start(
     let leads_group = streams != Streams::Inherited;
     let child = Child { child: running.child, ended: None, leads_group };
     tracer.has_allocator()?;
+    tracer.warn_of_missing();
     tracer.begins_now();
     Ok((tracer, child))
 }

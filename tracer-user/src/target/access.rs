@@ -8,7 +8,7 @@ use std::{fs, io};
 
 use nix::{
     sys::wait::{WaitStatus, waitpid},
-    unistd::{ForkResult, fork},
+    unistd::{ForkResult, Gid, Uid, fork, getgid, getuid, setresgid, setresuid},
 };
 
 /// What is to be done with the process.
@@ -37,9 +37,8 @@ impl Access {
 /// # Errors
 /// When it cannot be asked.
 pub fn user_may(access: Access, pid: u32) -> io::Result<bool> {
-    // SAFETY: both only answer a number.
-    let (uid, gid) = unsafe { (libc::getuid(), libc::getgid()) };
-    if uid == 0 {
+    let (uid, gid) = (getuid(), getgid());
+    if uid.is_root() {
         return Ok(true);
     }
     let own = ambient(&fs::read_to_string("/proc/self/status")?);
@@ -75,7 +74,7 @@ fn ambient(status: &str) -> u64 {
 }
 
 /// Keeps the user's own rights only. Allocates nothing.
-fn give_up(uid: u32, gid: u32, own: u64) -> io::Result<()> {
+fn give_up(uid: Uid, gid: Gid, own: u64) -> io::Result<()> {
     #[repr(C)]
     struct Header {
         version: u32,
@@ -90,14 +89,12 @@ fn give_up(uid: u32, gid: u32, own: u64) -> io::Result<()> {
     let header = Header { version: VERSION, pid: 0 };
     let part = |shift: u32| Sets([(own >> shift) as u32, (own >> shift) as u32, 0]);
     let sets = [part(0), part(32)];
-    // SAFETY: the ids of a set-user-id file go first, while they may still be changed; the last
-    // call reads a header and two parts, which its version says.
-    let done = unsafe {
-        libc::setresgid(gid, gid, gid) == 0
-            && libc::setresuid(uid, uid, uid) == 0
-            && libc::syscall(libc::SYS_capset, &raw const header, sets.as_ptr()) == 0
-    };
-    if done { Ok(()) } else { Err(io::Error::last_os_error()) }
+    // The ids of a set-user-id file go first, while they may still be changed.
+    setresgid(gid, gid, gid)?;
+    setresuid(uid, uid, uid)?;
+    // SAFETY: the call reads a header and the two parts that its version means.
+    let status = unsafe { libc::syscall(libc::SYS_capset, &raw const header, sets.as_ptr()) };
+    if status == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
 #[cfg(test)]

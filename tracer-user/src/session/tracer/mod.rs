@@ -72,6 +72,8 @@ pub struct Tracer {
     last_mark: Instant,
     pause: Duration,
     late: Vec<String>,
+    /// Why objects that came later could not be probed.
+    unprobed: Vec<String>,
     found_trampoline: bool,
     counts_every_size: bool,
     /// Was the target traced from its first own instruction, with blocks of every size?
@@ -113,6 +115,7 @@ impl Tracer {
             last_mark: Instant::now(),
             pause: SHORT,
             late: Vec::new(),
+            unprobed: Vec::new(),
             found_trampoline: false,
             counts_every_size: options.min_size == 0,
             sees_whole_heap: false,
@@ -127,12 +130,7 @@ impl Tracer {
     pub fn attach(&mut self) -> anyhow::Result<()> {
         let found = self.allocators.find(&self.process)?;
         self.attach_to(found)?;
-        for custom in self.allocators.custom() {
-            if !self.objects.iter().any(|object| object.family_name == custom.name) {
-                let pid = self.process.pid;
-                log::warn!("process {pid} has no function of {}", custom.name);
-            }
-        }
+        self.warn_of_missing();
         let mappings = self.process.mappings()?;
         if let Some(heap) = mappings.list.iter().find(|mapping| mapping.path == "[heap]") {
             self.ledger.set_break(heap.end);
@@ -294,7 +292,10 @@ impl Tracer {
                 let came = self.objects[n_known..].iter().filter(|object| object.hands_out());
                 self.late.extend(came.map(|object| object.path.to_string_lossy().into_owned()));
             }
-            Err(error) => log::info!("no look for new objects: {error:#}"),
+            Err(error) if self.process.has_ended() => {
+                log::info!("no look for new objects: {error:#}");
+            }
+            Err(error) => self.unprobed.push(format!("{error:#}")),
         }
     }
 
