@@ -38,6 +38,8 @@ pub enum Need {
     Python,
     /// `node` and `npm`.
     Node,
+    /// `go`.
+    Go,
     /// `redis-server`.
     Redis,
     /// `setpriv`, `unshare`, `mount`: to be less than root, or elsewhere.
@@ -91,6 +93,7 @@ impl Need {
             Self::Python => runs("/usr/bin/python3", &["--version"], "install python3"),
             Self::Node => runs("node", &["--version"], "install nodejs")
                 .and_then(|()| runs("npm", &["--version"], "install npm")),
+            Self::Go => runs("go", &["version"], "install golang-go"),
             Self::Redis => runs("redis-server", &["--version"], "install redis-server"),
             Self::Namespaces => runs("unshare", &["-m", "true"], "needs root and util-linux")
                 .and_then(|()| runs("setpriv", &["--version"], "install util-linux")),

@@ -15,6 +15,7 @@ const NEEDS: &[(&str, &[&str])] = &[
     ("node", &["nodejs"]),
     // Debian's own; NodeSource's nodejs brings it and conflicts with the package.
     ("npm", &["npm"]),
+    ("go", &["golang-go"]),
     ("redis-server", &["redis-server"]),
     ("setpriv", &["util-linux"]),
     ("setcap", &["libcap2-bin"]),
