@@ -2,8 +2,9 @@
 
 use outlive_tests::build::{Build, library_path, prefixed_jemalloc};
 use outlive_tests::measure::{Measured, measure, measure_with};
+use outlive_tests::session::Stack;
 use outlive_tests::tool::Tool;
-use outlive_tests::workload::Program;
+use outlive_tests::workload::{Program, Workload};
 
 crate::tests![
     [Bpf, C] the_c_library_linked_into_the_program,
@@ -11,6 +12,7 @@ crate::tests![
     [Bpf, C, Jemalloc] jemalloc_preloaded_linked_and_within_the_program,
     [Bpf, C, Tcmalloc] tcmalloc_preloaded_and_linked,
     [Bpf, C, Mimalloc] mimalloc_preloaded_and_linked,
+    [Bpf, C, Musl, Jemalloc, Tcmalloc, Mimalloc] one_program_is_the_same_under_every_allocator,
     [Bpf, C, Jemalloc] functions_of_jemalloc_s_own,
     [Bpf, C, Jemalloc] a_prefixed_jemalloc_beside_the_c_library,
     [Bpf, C, Mimalloc] functions_of_mimalloc_s_own,
@@ -24,7 +26,9 @@ crate::tests![
     [Bpf, C] a_library_that_is_bound_to_its_own_allocator,
     [Bpf, C] a_second_c_library_in_another_namespace,
     [Bpf, C] an_allocator_that_comes_late_leaves_no_verdict,
+    [Bpf, C] an_allocator_that_cannot_be_probed_leaves_no_verdict,
     [Bpf, C] described_allocators_and_resources,
+    [Bpf, C] a_description_that_matches_nothing_is_said,
     [Bpf, C] memory_of_an_accelerator,
     [Bpf, C, Sqlite] memory_that_sqlite_hands_out,
     [Bpf, C, Openssl] memory_of_openssl,
@@ -100,6 +104,45 @@ fn mimalloc_preloaded_and_linked() {
     expect_family(&exact(&preloaded(&forms(), "libmimalloc.so")), "libmimalloc.so");
     let linked = forms().flag("-Wl,--no-as-needed").flag("-lmimalloc");
     expect_family(&exact(&Program::new(linked.build())), "libmimalloc.so");
+}
+
+/// Bytes, blocks and functions, from the allocator's caller to `main`, of each stack that grew.
+type Rows = Vec<(i64, i64, Vec<String>)>;
+
+fn rows(measured: &Measured) -> Rows {
+    let row = |stack: &Stack| {
+        let names = stack.frames.iter().map(|frame| frame.function.clone().unwrap_or_default());
+        let mut functions: Vec<String> = names.collect();
+        let end = functions.iter().position(|name| name == "main");
+        functions.truncate(end.map_or(0, |end| end + 1));
+        (stack.bytes, stack.blocks, functions)
+    };
+    let mut rows: Rows = measured.session.stacks.iter().map(row).collect();
+    rows.sort();
+    rows
+}
+
+fn one_program_is_the_same_under_every_allocator() {
+    let within = ["-l:libjemalloc.a", "-lm", "-ldl", "-lstdc++"];
+    let programs = [
+        Program::new(forms().build()),
+        Program::new(forms().flag("-static").build()),
+        Program::new(Build::musl("forms.c").build()),
+        Program::new(Build::musl("forms.c").flag("-static").build()),
+        preloaded(&forms(), "libjemalloc.so.2"),
+        Program::new(within.iter().fold(forms(), |build, flag| build.flag(*flag)).build()),
+        preloaded(&forms(), "libtcmalloc_minimal.so.4"),
+        preloaded(&forms(), "libmimalloc.so"),
+    ];
+    let all: Vec<Rows> = programs.iter().map(|program| rows(&exact(program))).collect();
+    assert_eq!(all[0].len(), 5, "{all:?}");
+    for (_, _, functions) in &all[0] {
+        let names: Vec<_> = functions.iter().map(String::as_str).collect();
+        assert_eq!(names[1..], ["batch", "batches", "main"], "{functions:?}");
+    }
+    for (program, rows) in programs.iter().zip(&all) {
+        assert_eq!(*rows, all[0], "{program:?}");
+    }
 }
 
 fn functions_of_jemalloc_s_own() {
@@ -184,6 +227,38 @@ fn an_allocator_that_comes_late_leaves_no_verdict() {
     let measured = measure(&opened("late", &library));
     assert_eq!(measured.session.verdict, "inconclusive", "{}", measured.story());
     measured.run.expect_code(3);
+}
+
+fn an_allocator_that_cannot_be_probed_leaves_no_verdict() {
+    let measured = measure(&Program::new(Build::c("indirect.c").build()));
+    assert_eq!(measured.session.verdict, "inconclusive", "{}", measured.story());
+    measured.run.expect_code(3);
+    let names_it = |reason: &serde_json::Value| {
+        let text = reason.as_str().unwrap_or_default();
+        text.starts_with("untraceable: ") && text.contains("je_malloc")
+    };
+    assert!(measured.session.reasons.iter().any(names_it), "{}", measured.story());
+}
+
+/// Misspelled, or of a library that is not there: the same words in every way to begin.
+fn a_description_that_matches_nothing_is_said() {
+    let words = "no function of the description pool is in process";
+    let probe = "name=pool,alloc=pool_gett(size=0),free=pool_putt(ptr=0)";
+    let program = Program::new(Build::c("keep.c").build());
+    let measured = measure_with(&["--probe", probe], &program);
+    assert!(measured.run.stderr.contains(words), "{}", measured.story());
+    let run = Tool::new(["run", "--probe", probe]).with_folder().args(["--"]);
+    let run = run.args([Build::c("leak_once.c").build()]).run();
+    assert!(run.stderr.contains(words), "{}", run.story());
+    let workload = Workload::start(&program);
+    let run = Tool::new(["attach", "--probe", probe, "-d", "1s", "-i", "1s"]).with_folder();
+    let run = run.args(["-p".to_owned(), workload.pid().to_string()]).run();
+    assert!(run.stderr.contains(words), "{}", run.story());
+    // Some of its functions: the rest is named.
+    let probe = "name=pool,alloc=pool_get(size=1),alloc=pool_got(size=1),free=pool_put(ptr=0)";
+    let measured = measure_with(&["--probe", probe], &Program::new(Build::c("pool.c").build()));
+    assert!(measured.run.stderr.contains("pool_got"), "{}", measured.story());
+    assert!(!measured.run.stderr.contains("pool_get,"), "{}", measured.story());
 }
 
 fn described_allocators_and_resources() {

@@ -9,6 +9,7 @@ use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use nix::sys::signal::SIGINT;
 use outlive_tests::build::Build;
 use outlive_tests::measure::{measure, measure_running};
 use outlive_tests::process::{Owned, eventually};
@@ -21,6 +22,8 @@ crate::tests![
     [Bpf, C] mappings_with_odd_names_are_no_hindrance,
     [Bpf, C] a_path_may_hold_spaces,
     [Bpf, C] a_program_whose_file_was_deleted_is_traced,
+    [Bpf, C] a_library_that_was_closed_keeps_its_names,
+    [Bpf, C] two_tools_on_one_target_do_not_disturb_each_other,
     [Bpf, C] a_library_that_is_named_like_the_c_library_is_not_it,
     [Bpf, C] a_program_may_define_its_own_malloc,
     [Bpf, C] a_program_at_a_fixed_address_is_traced,
@@ -74,6 +77,35 @@ fn a_program_whose_file_was_deleted_is_traced() {
     let workload = Workload::start(&Program::new(&copy));
     fs::remove_file(&copy).unwrap();
     measure_running(&workload).expect_exact();
+}
+
+fn a_library_that_was_closed_keeps_its_names() {
+    let library = Build::library("c/lib_leaky.c", "libleaky.so").build();
+    let program = Program::new(Build::c("closed_library.c").flag("-ldl").build())
+        .arg(library.display().to_string());
+    measure(&program).expect_exact();
+    measure_running(&Workload::start(&program)).expect_exact();
+}
+
+fn two_tools_on_one_target_do_not_disturb_each_other() {
+    let mut workload = Workload::start(&Program::new(Build::c("keep.c").build()));
+    let pid = workload.pid().to_string();
+    let other = Tool::new(["attach", "-p", &pid, "-i", "100s"]).with_folder().start();
+    let mark = || Tool::new(["mark", "-p", &pid, "begin"]).run().code == Some(0);
+    eventually("the first tool watches", mark);
+    // Ends while the first goes on.
+    let measured = measure_running(&workload);
+    measured.expect_exact();
+    workload.batch();
+    assert!(mark(), "the first tool watches no more");
+    other.process.signal(SIGINT);
+    let run = other.wait();
+    run.expect_code(0);
+    let session = run.session();
+    let batch = session.batches.last().unwrap();
+    let n_batches = i64::try_from(workload.truth().n_batches()).unwrap();
+    assert_eq!(batch.heap_blocks, 100 * n_batches, "{}", run.story());
+    assert_eq!(changed_code_bytes(workload.pid()), 0);
 }
 
 fn a_library_that_is_named_like_the_c_library_is_not_it() {

@@ -2,13 +2,15 @@
 
 use nix::sys::signal::{SIGINT, SIGKILL, SIGTERM, Signal};
 use outlive_tests::build::Build;
+use outlive_tests::kernel::BpfIds;
 use outlive_tests::measure::measure_running;
 use outlive_tests::process::eventually;
 use outlive_tests::text::changed_code_bytes;
-use outlive_tests::tool::{Run, Tool};
+use outlive_tests::tool::{Run, Running, Tool};
 use outlive_tests::workload::{Program, Workload};
 
 crate::tests![
+    [Bpf, C] nothing_is_left_in_the_kernel_after_the_usual_end,
     [Bpf, C] the_target_outlives_a_killed_tool,
     [Bpf, C] the_target_outlives_an_interrupted_tool,
     [Bpf, C] the_target_outlives_a_terminated_tool,
@@ -26,9 +28,11 @@ fn end_by(signal: Signal) -> Run {
         .start();
     eventually("probes in the target", || changed_code_bytes(pid) > 0);
     workload.batch();
+    let held = held_by(&tool);
     tool.process.signal(signal);
     let run = tool.wait();
     eventually("the code of the target is as before", || changed_code_bytes(pid) == 0);
+    expect_unloaded(&held);
     workload.batch();
     assert!(workload.process().is_alive());
 
@@ -36,6 +40,38 @@ fn end_by(signal: Signal) -> Run {
     workload.batch();
     assert_eq!(changed_code_bytes(pid), 0);
     run
+}
+
+/// The programs and links of the tool, which the kernel knows.
+#[track_caller]
+fn held_by(tool: &Running) -> BpfIds {
+    let complete = || {
+        let held = BpfIds::held_by(tool.process.pid());
+        // Programs for functions, for tasks and for system calls.
+        held.programs.len() > 4 && held.links.len() > 4
+    };
+    eventually("the tool's programs and links", complete);
+    let held = BpfIds::held_by(tool.process.pid());
+    assert_eq!(held.common(&BpfIds::all()), held);
+    held
+}
+
+/// The kernel knows none of these any more.
+#[track_caller]
+fn expect_unloaded(held: &BpfIds) {
+    eventually("programs and links are gone", || held.common(&BpfIds::all()).is_empty());
+}
+
+fn nothing_is_left_in_the_kernel_after_the_usual_end() {
+    let mut workload = Workload::start(&Program::new(Build::c("keep.c").build()));
+    let pid = workload.pid();
+    let tool = Tool::new(["attach", "-p", &pid.to_string(), "-d", "2s", "-i", "1s"]).start();
+    eventually("probes in the target", || changed_code_bytes(pid) > 0);
+    let held = held_by(&tool);
+    tool.wait().expect_code(0);
+    assert_eq!(changed_code_bytes(pid), 0);
+    expect_unloaded(&held);
+    workload.batch();
 }
 
 fn the_target_outlives_a_killed_tool() {

@@ -5,14 +5,17 @@
 
 mod allocators;
 mod attach;
+mod containers;
 mod drive;
 mod errors;
 mod harm;
 mod languages;
 mod losses;
 mod mappings;
+mod odd_targets;
 mod pairing;
 mod reports;
+mod scale;
 mod threads;
 
 use std::process::ExitCode;
@@ -55,6 +58,9 @@ fn main() -> ExitCode {
         languages::TESTS,
         drive::TESTS,
         attach::TESTS,
+        containers::TESTS,
+        odd_targets::TESTS,
+        scale::TESTS,
         harm::TESTS,
         errors::TESTS,
         reports::TESTS,

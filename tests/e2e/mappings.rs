@@ -19,6 +19,10 @@ crate::tests![
     [Bpf, C] a_reservation_is_not_memory,
     [Bpf, C] calls_that_fail_change_nothing,
     [Bpf, C] a_block_with_a_mapping_of_its_own_counts_once,
+    [Bpf, C] arenas_of_threads_are_no_leak,
+    [Bpf, C] stacks_of_threads_that_left_by_the_system_call_are_counted,
+    [Bpf, C] stacks_of_threads_that_ended_are_used_again,
+    [Bpf, C] resident_memory_that_nothing_explains_is_shown,
 ];
 
 const MIB: i64 = 1 << 20;
@@ -98,4 +102,59 @@ fn a_block_with_a_mapping_of_its_own_counts_once() {
     let arena = added(&measured, |batch| batch.arena_bytes);
     let heap = measured.session.total().bytes;
     assert!(heap <= arena && arena <= heap + heap / 10, "arena {arena}, heap {heap}");
+}
+
+/// Each thread's arena is 64 MiB of address space, mapped by the first `malloc` of the thread.
+fn arenas_of_threads_are_no_leak() {
+    for mode in ["stay", "end"] {
+        let measured = measure(&Program::new(Build::c("arenas.c").build()).arg(mode));
+        measured.expect_exact();
+        let first = &measured.session.batches[0];
+        // On two processors the C library makes sixteen arenas, the main one included.
+        assert!(first.reserved_bytes >= 10 * 60 * MIB, "{} reserved", first.reserved_bytes);
+        assert!(first.arena_bytes >= 10 * 128 * 1024, "{} in arenas", first.arena_bytes);
+        assert!(first.arena_bytes < 16 * MIB, "{} in arenas", first.arena_bytes);
+        assert_eq!(added(&measured, |batch| batch.arena_bytes), 0, "{}", measured.story());
+        assert_eq!(measured.session.growth.mapped_bytes, 0, "{}", measured.story());
+    }
+}
+
+fn ended_threads(mode: &str) -> Measured {
+    measure(&Program::new(Build::c("ended_threads.c").build()).arg(mode))
+}
+
+fn stacks_of_threads_that_left_by_the_system_call_are_counted() {
+    let measured = ended_threads("raw");
+    let session = &measured.session;
+    let n_threads = 10 * i64::try_from(MEASURED).unwrap();
+    // A guard page before each.
+    let stacks = n_threads * (256 + 4) * 1024;
+    assert_eq!(added(&measured, |batch| batch.thread_stack_bytes), stacks, "{}", measured.story());
+    assert_eq!(session.total().blocks, n_threads, "{}", measured.story());
+    assert_eq!(session.verdict, "growth", "{}", measured.story());
+    assert_eq!(session.lost(), 0, "{}", measured.story());
+}
+
+fn stacks_of_threads_that_ended_are_used_again() {
+    let measured = ended_threads("usual");
+    let session = &measured.session;
+    // How many wait to be used again depends on how many were alive at once.
+    let most = 10 * (256 + 4) * 1024;
+    let last = &session.batches[session.batches.len() - 1];
+    assert!(last.thread_stack_bytes <= most, "{}", measured.story());
+    assert!(session.total().blocks < 10, "{}", measured.story());
+    assert_eq!(session.lost(), 0, "{}", measured.story());
+}
+
+fn resident_memory_that_nothing_explains_is_shown() {
+    // Keeps its pointers in static memory, which no allocator hands out.
+    let measured = measure(&Program::new(Build::c("many_blocks.c").build()));
+    let last = measured.session.batches.last().unwrap();
+    let rest = last.rss_bytes.unwrap() - u64::try_from(last.heap_bytes).unwrap();
+    assert!(rest > 1 << 20, "{}", measured.story());
+    let line = measured.run.stdout.lines().find(|line| line.ends_with("resident, unexplained"));
+    let line = line.unwrap_or_else(|| panic!("{}", measured.story()));
+    assert!(line.contains("MiB"), "{line}");
+    let summary = std::fs::read_to_string(measured.run.folder().join("summary.md")).unwrap();
+    assert!(summary.contains("\n| resident, unexplained | "), "{summary}");
 }

@@ -52,6 +52,14 @@ impl Build {
         Self::with("rustc", &format!("rust/{file}"), &flags)
     }
 
+    /// A Go program, by the file's name in `workloads/go`, with or without calls of C.
+    pub fn go(file: &str, calls_c: bool) -> Self {
+        let calls_c = format!("CGO_ENABLED={}", u8::from(calls_c));
+        // The C part is compiled as every other workload is.
+        let flags = [&calls_c, "CGO_CFLAGS=-O0 -g -fno-omit-frame-pointer", "go", "build"];
+        Self::with("env", &format!("go/{file}"), &flags)
+    }
+
     fn with(compiler: &str, source: &str, flags: &[&str]) -> Self {
         let stem = Path::new(source).file_stem().unwrap_or_default();
         Self {

@@ -5,9 +5,11 @@
 //! and a test that could not run cannot pass.
 
 pub mod build;
+pub mod kernel;
 pub mod measure;
 pub mod needs;
 pub mod process;
+pub mod rootfs;
 pub mod sampling;
 pub mod scratch;
 pub mod session;

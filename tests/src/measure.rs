@@ -6,7 +6,7 @@ use crate::process::Owned;
 use crate::session::Session;
 use crate::tool::{Run, Tool};
 use crate::truth::{Amount, Truth};
-use crate::workload::{Program, Workload};
+use crate::workload::{Program, Workload, share};
 
 /// Batches before the measurement starts.
 pub const WARMUP: usize = 2;
@@ -42,6 +42,13 @@ pub fn measure_as(workload: &Workload, pid: i32) -> Measured {
     seen(workload, run_on(workload, pid))
 }
 
+/// As [`measure_running`], with the tool behind other words, such as those of `nsenter`, and the
+/// target's number as the tool sees it there.
+#[track_caller]
+pub fn measure_under(before: &[&str], workload: &Workload, pid: i32) -> Measured {
+    seen(workload, call_under(before, workload, pid).run())
+}
+
 /// As [`measure_running`], doing something to the tool meanwhile.
 #[track_caller]
 pub fn measure_running_with(workload: &Workload, meanwhile: impl FnOnce(&Owned)) -> Measured {
@@ -59,6 +66,9 @@ pub fn measure_with(options: &[&str], program: &Program) -> Measured {
         tool = tool.env(name, value);
     }
     let truth = tool.scratch().join("truth");
+    // The program may come to run as another user.
+    std::fs::write(&truth, "").unwrap_or_else(|err| panic!("{}: {err}", truth.display()));
+    share(&truth);
     let tool = tool.env("BATCH_TRUTH", &truth).args(["--"]);
     let run = tool.args([&program.path]).args(&program.args).run();
     let session = run.session();
@@ -72,12 +82,26 @@ pub fn run_on(workload: &Workload, pid: i32) -> Run {
     call(workload, pid).run()
 }
 
+/// As [`measure_running`], by the user "nobody" with the capabilities that the tool's file holds.
+#[track_caller]
+pub fn measure_as_user(workload: &Workload) -> Measured {
+    seen(workload, finish(Tool::as_user(words(workload.pid())), workload).run())
+}
+
 fn call(workload: &Workload, pid: i32) -> Tool {
-    Tool::new(["test", "-p", &pid.to_string()])
-        .args(counts())
-        .with_folder()
-        .args(["--"])
-        .args([workload.batch_command()])
+    call_under(&[], workload, pid)
+}
+
+fn call_under(before: &[&str], workload: &Workload, pid: i32) -> Tool {
+    finish(Tool::under(before, words(pid)), workload)
+}
+
+fn words(pid: i32) -> [String; 3] {
+    ["test".to_owned(), "-p".to_owned(), pid.to_string()]
+}
+
+fn finish(tool: Tool, workload: &Workload) -> Tool {
+    tool.args(counts()).with_folder().args(["--"]).args([workload.batch_command()])
 }
 
 #[track_caller]

@@ -38,10 +38,18 @@ pub enum Need {
     Python,
     /// `node` and `npm`.
     Node,
+    /// `go`.
+    Go,
     /// `redis-server`.
     Redis,
     /// `setpriv`, `unshare`, `mount`: to be less than root, or elsewhere.
     Namespaces,
+    /// `setcap`, of the package libcap2-bin.
+    Capabilities,
+    /// `gdb`.
+    Gdb,
+    /// `strace`.
+    Strace,
     /// A C library with the C23 deallocators.
     SizedFree,
     /// More than 6 GiB of memory, so that the kernel promises 5 GiB.
@@ -85,9 +93,13 @@ impl Need {
             Self::Python => runs("/usr/bin/python3", &["--version"], "install python3"),
             Self::Node => runs("node", &["--version"], "install nodejs")
                 .and_then(|()| runs("npm", &["--version"], "install npm")),
+            Self::Go => runs("go", &["version"], "install golang-go"),
             Self::Redis => runs("redis-server", &["--version"], "install redis-server"),
             Self::Namespaces => runs("unshare", &["-m", "true"], "needs root and util-linux")
                 .and_then(|()| runs("setpriv", &["--version"], "install util-linux")),
+            Self::Capabilities => runs("capsh", &["--print"], "install libcap2-bin"),
+            Self::Gdb => runs("gdb", &["--version"], "install gdb"),
+            Self::Strace => runs("strace", &["--version"], "install strace"),
             Self::SizedFree => has_sized_free(),
             Self::LargeMemory => large_memory(),
         }

@@ -63,6 +63,15 @@ pub fn copy_program(from: &Path, to: &Path) {
     }
 }
 
+/// Makes a program's file hold capabilities, written as `setcap` takes them.
+pub fn give_capabilities(program: &Path, capabilities: &str) {
+    let status = Command::new("setcap").arg(capabilities).arg(program).status();
+    match status {
+        Ok(status) if status.success() => {}
+        other => panic!("setcap {capabilities} {}: {other:?}", program.display()),
+    }
+}
+
 /// The build folder of this test binary, `target/` in most checkouts.
 pub fn target_folder() -> PathBuf {
     let exe = std::env::current_exe().unwrap_or_else(|err| panic!("own path: {err}"));

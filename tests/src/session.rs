@@ -69,6 +69,8 @@ pub struct Batch {
     pub shared_bytes: i64,
     /// Address space that cannot be used yet.
     pub reserved_bytes: i64,
+    /// Stacks of threads.
+    pub thread_stack_bytes: i64,
 }
 
 /// The end of the last measured batch against the end of the warm-up.

@@ -3,15 +3,19 @@
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt as _;
 
-/// Places where the code of a process differs from the files that it maps: breakpoints.
-///
-/// Counts the bytes that differ, in every executable mapping of a file that can still be read.
+/// How many bytes of a process's code differ from the files that it maps: breakpoints.
 pub fn changed_code_bytes(pid: i32) -> usize {
+    changed_code(pid).len()
+}
+
+/// Where the code of a process differs from the files that it maps, in every executable mapping
+/// of a file that can still be read.
+pub fn changed_code(pid: i32) -> Vec<u64> {
     let maps = fs::read_to_string(format!("/proc/{pid}/maps"))
         .unwrap_or_else(|err| panic!("maps of {pid}: {err}"));
     let memory = File::open(format!("/proc/{pid}/mem"))
         .unwrap_or_else(|err| panic!("memory of {pid}: {err}"));
-    maps.lines().filter_map(mapping).map(|mapping| mapping.n_changed(&memory)).sum()
+    maps.lines().filter_map(mapping).flat_map(|mapping| mapping.changed(&memory)).collect()
 }
 
 struct Mapping<'a> {
@@ -34,16 +38,17 @@ fn mapping(line: &str) -> Option<Mapping<'_>> {
 }
 
 impl Mapping<'_> {
-    fn n_changed(&self, memory: &File) -> usize {
-        let Ok(file) = File::open(self.path) else { return 0 };
+    fn changed(&self, memory: &File) -> Vec<u64> {
+        let Ok(file) = File::open(self.path) else { return Vec::new() };
         let size = usize::try_from(self.end - self.start).unwrap_or_default();
         let (mut in_file, mut in_memory) = (vec![0; size], vec![0; size]);
         // The last page of a mapping reaches beyond the file's end.
         let n_read = read_up_to(&file, &mut in_file, self.offset);
         if memory.read_exact_at(&mut in_memory[..n_read], self.start).is_err() {
-            return 0;
+            return Vec::new();
         }
-        in_file.iter().zip(&in_memory[..n_read]).filter(|(file, memory)| file != memory).count()
+        let bytes = (self.start..).zip(in_file.iter().zip(&in_memory[..n_read]));
+        bytes.filter(|(_, (file, memory))| file != memory).map(|(addr, _)| addr).collect()
     }
 }
 

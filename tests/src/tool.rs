@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use crate::process::{Collected, Owned, PATIENCE};
-use crate::scratch::{Scratch, copy_program, target_folder};
+use crate::scratch::{Scratch, copy_program, give_capabilities, target_folder};
 use crate::session::Session;
 
 /// The binary under test: `OUTLIVE_BIN`, or the one that cargo built beside this test.
@@ -45,10 +45,23 @@ impl Tool {
 
     /// A call by the user "nobody", of a copy of the binary that everyone may read.
     pub fn as_nobody<A: Into<OsString>>(args: impl IntoIterator<Item = A>) -> Self {
+        Self::by_nobody("", args)
+    }
+
+    /// A call by the user "nobody", of a copy of the binary whose file holds the capabilities
+    /// that tracing needs.
+    pub fn as_user<A: Into<OsString>>(args: impl IntoIterator<Item = A>) -> Self {
+        Self::by_nobody("cap_bpf,cap_perfmon,cap_sys_ptrace,cap_dac_read_search=ep", args)
+    }
+
+    fn by_nobody<A: Into<OsString>>(capabilities: &str, args: impl IntoIterator<Item = A>) -> Self {
         let scratch = Scratch::new();
         let (original, copy) =
             (binary().unwrap_or_else(|err| panic!("{err}")), scratch.join("outlive"));
         copy_program(&original, &copy);
+        if !capabilities.is_empty() {
+            give_capabilities(&copy, capabilities);
+        }
         // Its current folder, where a session would go, must not be what refuses it.
         std::fs::set_permissions(scratch.path(), Permissions::from_mode(0o777))
             .unwrap_or_else(|err| panic!("{}: {err}", scratch.path().display()));

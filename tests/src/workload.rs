@@ -1,7 +1,9 @@
 //! A workload that the test itself runs and drives.
 
+use std::ffi::OsStr;
 use std::fs::{self, File, OpenOptions};
 use std::io::{BufRead as _, BufReader, Write as _};
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::mpsc::{Receiver, channel};
@@ -50,6 +52,10 @@ impl Program {
 #[derive(Debug)]
 pub struct Workload {
     child: Owned,
+    /// The program's own process; `child` may be what it runs under.
+    pid: i32,
+    /// What the program believes its process id to be.
+    own_pid: i32,
     lines: Receiver<String>,
     input: File,
     scratch: Scratch,
@@ -58,17 +64,31 @@ pub struct Workload {
 impl Workload {
     /// Starts a program and waits until it is ready.
     pub fn start(program: &Program) -> Self {
+        Self::start_under::<&str>(&[], program)
+    }
+
+    /// The same behind other words, such as those of `unshare` or `chroot`, which the program's
+    /// path and arguments are appended to.
+    pub fn start_under<W: AsRef<OsStr>>(before: &[W], program: &Program) -> Self {
         let scratch = Scratch::new();
-        let private = Mode::S_IRUSR | Mode::S_IWUSR;
         for name in ["input", "reply"] {
-            mkfifo(&scratch.join(name), private).unwrap_or_else(|err| panic!("mkfifo: {err}"));
+            let usual = Mode::S_IRUSR | Mode::S_IWUSR;
+            mkfifo(&scratch.join(name), usual).unwrap_or_else(|err| panic!("mkfifo: {err}"));
+        }
+        open(&scratch.join("truth"), OpenOptions::new().create_new(true).write(true));
+        // The program, or the command that asks for a batch, may run as another user.
+        for name in ["input", "reply", "truth"] {
+            share(&scratch.join(name));
         }
         // Open for both, so that neither end waits for the other. The workload itself must only
         // read: it has to see the end of its input when the test ends.
         let input = open(&scratch.join("input"), OpenOptions::new().read(true).write(true));
         let for_child = open(&scratch.join("input"), OpenOptions::new().read(true));
 
-        let mut child = Command::new(&program.path)
+        let mut words: Vec<&OsStr> = before.iter().map(AsRef::as_ref).collect();
+        words.push(program.path.as_os_str());
+        let mut child = Command::new(words[0])
+            .args(&words[1..])
             .args(&program.args)
             .envs(program.env.iter().map(|(name, value)| (name, value)))
             .env("BATCH_TRUTH", scratch.join("truth"))
@@ -76,7 +96,7 @@ impl Workload {
             .stdin(Stdio::from(for_child))
             .stdout(Stdio::piped())
             .spawn()
-            .unwrap_or_else(|err| panic!("cannot start {}: {err}", program.path.display()));
+            .unwrap_or_else(|err| panic!("cannot start {:?}: {err}", words[0]));
         let Some(output) = child.stdout.take() else { panic!("standard output is a pipe") };
         let (send, lines) = channel();
         thread::spawn(move || {
@@ -87,15 +107,25 @@ impl Workload {
                 }
             }
         });
-        let mut workload = Self { child: Owned::new(child), lines, input, scratch };
+        let child = Owned::new(child);
+        let mut workload = Self { pid: child.pid(), own_pid: 0, child, lines, input, scratch };
         let ready = workload.line();
-        assert!(ready.starts_with("READY "), "the workload began with `{ready}`");
+        let own_pid = ready.strip_prefix("READY ").and_then(|pid| pid.trim().parse().ok());
+        workload.own_pid = own_pid.unwrap_or_else(|| panic!("the workload began with `{ready}`"));
+        while let Some(inner) = only_child(workload.pid).filter(|_| !before.is_empty()) {
+            workload.pid = inner;
+        }
         workload
     }
 
     /// Its process id.
     pub fn pid(&self) -> i32 {
-        self.child.pid()
+        self.pid
+    }
+
+    /// Its process id in its own pid namespace.
+    pub fn own_pid(&self) -> i32 {
+        self.own_pid
     }
 
     /// The process, for signals and for waiting.
@@ -149,6 +179,18 @@ impl Workload {
     pub fn batch_command(&self) -> PathBuf {
         batch_command(self.scratch.path())
     }
+}
+
+/// The child that a process waits for, if it has one.
+fn only_child(pid: i32) -> Option<i32> {
+    let text = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).ok()?;
+    text.split_whitespace().next()?.parse().ok()
+}
+
+/// Lets everyone read and write a file.
+pub fn share(path: &Path) {
+    fs::set_permissions(path, fs::Permissions::from_mode(0o666))
+        .unwrap_or_else(|err| panic!("{}: {err}", path.display()));
 }
 
 fn open(path: &Path, how: &OpenOptions) -> File {

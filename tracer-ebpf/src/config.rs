@@ -16,8 +16,8 @@ macro_rules! globals {
 }
 
 globals! {
-    /// The process that the tracing begins with: id of its thread group, in the tracer's pid
-    /// namespace.
+    /// The process that the tracing begins with: id of its thread group, in the
+    /// namespace that PID_NS_DEV and PID_NS_INO name.
     TARGET_TGID, target_tgid: u32;
     /// Non-zero when the processes that a target makes are targets as well.
     FOLLOW, follow: u64;
@@ -29,9 +29,9 @@ globals! {
     TASK_TGID, task_tgid: u64;
     /// Where `task_struct` has the address space.
     TASK_MM, task_mm: u64;
-    /// Device of the tracer's pid namespace, or zero when it is the initial one.
+    /// Device of the pid namespace that the target lives in, or zero for the initial one's ids.
     PID_NS_DEV, pid_ns_dev: u64;
-    /// Inode of the tracer's pid namespace.
+    /// Inode of that namespace.
     PID_NS_INO, pid_ns_ino: u64;
     /// Requested bytes below which a block is not booked.
     MIN_SIZE, min_size: u64;

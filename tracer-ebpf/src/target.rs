@@ -9,7 +9,7 @@ use tracer_common::event::FIRST_SPACE;
 
 use crate::{config, maps::TARGETS};
 
-/// Thread and process of the caller, as the tracer sees them.
+/// Thread and process of the caller, in the namespace that the tracer chose.
 pub struct Caller {
     /// Thread id.
     pub tid: u32,
@@ -17,8 +17,8 @@ pub struct Caller {
     pub tgid: u32,
 }
 
-/// Who runs now. `None` when the tracer lives in a pid namespace in which the caller has
-/// no id.
+/// Who runs now. `None` when the caller lives in another pid namespace than the one that was
+/// chosen, which the target never does.
 #[inline(always)]
 pub fn caller() -> Option<Caller> {
     let (dev, ino) = (config::pid_ns_dev(), config::pid_ns_ino());

@@ -11,7 +11,10 @@
 static struct site sites[] = {SITE(produce)};
 static pthread_barrier_t start, end;
 static int leaks;
-enum { ITEMS = 50000, SLOTS = 256 };
+#ifndef ITEMS
+#define ITEMS 50000
+#endif
+enum { SLOTS = 256 };
 static void *ring[SLOTS];
 
 static void pin(int processor) {

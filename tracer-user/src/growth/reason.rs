@@ -116,7 +116,7 @@ fn budget_words(budget: Budget, out: &mut fmt::Formatter<'_>) -> fmt::Result {
 pub enum Notice {
     /// There was no warm-up.
     NoWarmUp,
-    /// The target freed blocks that it had before the attach.
+    /// The target freed blocks that are not booked, such as those it had before the attach.
     OlderBlocks {
         /// Frees of unknown addresses, over all batches.
         frees: u64,
@@ -167,7 +167,8 @@ impl fmt::Display for Notice {
             ),
             Self::OlderBlocks { frees } => write!(
                 out,
-                "{frees} {} of blocks older than the attach; they are not in the figures",
+                "{frees} {} of blocks that are not in the figures: older than the attach, below \
+                 --min-size, or made by an allocator for itself",
                 if *frees == 1 { "free was" } else { "frees were" }
             ),
             Self::BrokenStacks { bytes, grown_bytes } => write!(

@@ -32,7 +32,8 @@ pub(super) struct TaskFields {
 
 /// Those of the kernel that runs.
 pub(super) fn task_fields() -> Result<TaskFields, ProbeError> {
-    let bytes = std::fs::read(PATH).map_err(|error| ProbeError::Read { path: PATH, error })?;
+    let bytes =
+        std::fs::read(PATH).map_err(|error| ProbeError::Read { path: PATH.to_owned(), error })?;
     let types = Types::parse(&bytes).ok_or(ProbeError::Types { what: "type information" })?;
     let field = |name: &'static str| {
         types.offset("task_struct", name).ok_or(ProbeError::Types { what: name })

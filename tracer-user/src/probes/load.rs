@@ -51,20 +51,22 @@ pub struct LoadPlan {
 /// Programs and maps in the kernel.
 pub(super) struct Loaded {
     pub(super) ebpf: Ebpf,
+    /// The first target's id, as the programs see it.
+    pub(super) first: u32,
     /// Where the kernel has multi links: the function programs, loaded for them.
     pub(super) multi: Option<HashMap<&'static str, OwnedFd>>,
 }
 
 pub(super) fn load(plan: &LoadPlan) -> Result<Loaded, ProbeError> {
     check_kernel()?;
-    let namespace = super::namespace::of_tracer()?;
+    let identity = super::namespace::identify(plan.pid)?;
     let task = kernel_types::task_fields()?;
     let plain = object::without_tail_calls();
     let mut ebpf = EbpfLoader::new()
-        .override_global("TARGET_TGID", &plan.pid, true)
+        .override_global("TARGET_TGID", &identity.pid, true)
         .override_global("MIN_SIZE", &plan.min_size, true)
-        .override_global("PID_NS_DEV", &namespace.dev, true)
-        .override_global("PID_NS_INO", &namespace.ino, true)
+        .override_global("PID_NS_DEV", &identity.dev, true)
+        .override_global("PID_NS_INO", &identity.ino, true)
         .override_global("FOLLOW", &u64::from(plan.follow), true)
         .override_global("HOLD", &u64::from(plan.hold), true)
         .override_global("TASK_PID", &task.pid, true)
@@ -90,7 +92,7 @@ pub(super) fn load(plan: &LoadPlan) -> Result<Loaded, ProbeError> {
             program.load().map_err(|error| refused(name, &error))?;
         }
     }
-    Ok(Loaded { ebpf, multi })
+    Ok(Loaded { ebpf, first: identity.pid, multi })
 }
 
 /// Could this kernel give a program a private stack per CPU? It came with 6.13 and cannot be

@@ -77,6 +77,19 @@ pub enum ProbeError {
         /// The kernel's answer.
         error: String,
     },
+    /// A debugger has a breakpoint where a probe is to be set.
+    #[error(
+        "process {debugger} debugs process {pid} and has a breakpoint in {function}, where a probe \
+         would hide it; delete that breakpoint, or attach when the debugger has let go"
+    )]
+    Occupied {
+        /// The function.
+        function: String,
+        /// The target.
+        pid: u32,
+        /// The debugger.
+        debugger: u32,
+    },
     /// The target filters its system calls, and this kernel would kill it at a return probe.
     #[error(
         "process {pid} filters its system calls (seccomp), and this kernel would end it at the \
@@ -90,7 +103,7 @@ pub enum ProbeError {
     #[error("cannot read {path}: {error}")]
     Read {
         /// Which file.
-        path: &'static str,
+        path: String,
         /// Why.
         error: io::Error,
     },
@@ -124,6 +137,15 @@ pub struct Runs {
     pub nanoseconds: u64,
 }
 
+/// Can the processes be followed from here that this one makes? Not from a pid namespace between
+/// the initial one and theirs: the kernel side knows them by ids that mean nothing here.
+///
+/// # Errors
+/// When `/proc` cannot say.
+pub fn can_follow(pid: u32) -> Result<bool, ProbeError> {
+    Ok(namespace::identify(pid)?.is_known_here)
+}
+
 /// Lets the kernel measure every BPF program of the machine for as long as the answer is
 /// held. Costs each run two looks at the clock.
 ///
@@ -153,7 +175,7 @@ impl Probes {
     /// When the kernel refuses; see [`ProbeError`].
     pub fn load(plan: &LoadPlan) -> Result<Self, ProbeError> {
         let mut loaded = load::load(plan)?;
-        targets::begin(&mut loaded.ebpf, plan.pid)?;
+        targets::begin(&mut loaded.ebpf, loaded.first)?;
         let guard = plan.hold.then(|| targets::guard(&loaded.ebpf)).transpose()?;
         let tracepoints = attach::tracepoints(&mut loaded.ebpf)?;
         Ok(Self { tracepoints, attached: HashMap::new(), loaded, guard })

@@ -2,8 +2,8 @@
 
 use std::fmt::{self, Write as _};
 
-use super::model::{Kind, Session, Verdict};
-use super::{Options, escape, names, widths};
+use super::model::{Frame, Kind, Session, Verdict};
+use super::{Options, escape, memory, names, widths};
 use crate::units::{human_bytes, human_bytes_f64, human_change};
 
 /// Columns of a name in a table; longer ones are shortened in the middle.
@@ -36,6 +36,8 @@ fn write(out: &mut String, session: &Session, options: &Options) -> fmt::Result 
     }
     total(out, session)?;
     stacks(out, session, options.top)?;
+    mappings(out, session, options.top)?;
+    memory(out, session)?;
     batches(out, session)?;
     losses(out, session)?;
     origin(out, session)
@@ -71,17 +73,57 @@ fn stacks(out: &mut String, session: &Session, top: usize) -> fmt::Result {
     }
     writeln!(out, "\n| stack | bytes | blocks | source |\n|---|---:|---:|---|")?;
     for stack in grown.iter().take(top) {
-        let name = widths::shorten(&escape::terminal(&names::of_stack(&stack.frames)), NAME_WIDTH);
-        let source = names::best(&stack.frames)
-            .and_then(|frame| Some(format!("{}:{}", frame.file.as_deref()?, frame.line?)))
-            .map_or_else(String::new, |source| escape::markdown_cell(&source));
-        let name = escape::markdown_cell(&name);
+        let (name, source) = (name(&stack.frames), source(&stack.frames));
         writeln!(out, "| {name} | {} | {} | {source} |", stack.bytes, stack.blocks)?;
     }
     match grown.len().saturating_sub(top) {
         0 => Ok(()),
         more => writeln!(out, "\n{more} more in `session.json`."),
     }
+}
+
+/// The frame that names the stack, for a cell.
+fn name(frames: &[Frame]) -> String {
+    let name = widths::shorten(&escape::terminal(&names::of_stack(frames)), NAME_WIDTH);
+    escape::markdown_cell(&name)
+}
+
+/// Where that frame's function is, for a cell.
+fn source(frames: &[Frame]) -> String {
+    names::best(frames)
+        .and_then(|frame| Some(format!("{}:{}", frame.file.as_deref()?, frame.line?)))
+        .map_or_else(String::new, |source| escape::markdown_cell(&source))
+}
+
+fn mappings(out: &mut String, session: &Session, top: usize) -> fmt::Result {
+    let grown: Vec<_> = session.mappings.iter().filter(|mapping| 0 < mapping.bytes).collect();
+    if grown.is_empty() {
+        return Ok(());
+    }
+    writeln!(out, "\n| mapped by | kind | bytes | count | source |\n|---|---|---:|---:|---|")?;
+    for mapping in grown.iter().take(top) {
+        let (name, source) = (name(&mapping.frames), source(&mapping.frames));
+        let kind = escape::markdown_cell(&mapping.kind);
+        writeln!(out, "| {name} | {kind} | {} | {} | {source} |", mapping.bytes, mapping.blocks)?;
+    }
+    match grown.len().saturating_sub(top) {
+        0 => Ok(()),
+        more => writeln!(out, "\n{more} more in `session.json`."),
+    }
+}
+
+fn memory(out: &mut String, session: &Session) -> fmt::Result {
+    let parts = memory::parts(session);
+    if parts.is_empty() {
+        return Ok(());
+    }
+    writeln!(out, "\n| memory | at the end | added |\n|---|---:|---:|")?;
+    for part in parts {
+        let now = part.now.map_or_else(|| "unknown".to_owned(), human_bytes);
+        let added = part.added.map_or_else(|| "unknown".to_owned(), human_change);
+        writeln!(out, "| {} | {now} | {added} |", part.name)?;
+    }
+    Ok(())
 }
 
 fn batches(out: &mut String, session: &Session) -> fmt::Result {

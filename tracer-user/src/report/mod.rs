@@ -9,6 +9,7 @@ pub mod folded;
 pub mod folder;
 pub mod json;
 pub mod markdown;
+mod memory;
 pub mod model;
 pub mod names;
 pub mod terminal;

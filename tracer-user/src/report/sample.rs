@@ -128,6 +128,11 @@ fn stack(bytes: i64, functions: &[&str]) -> Stack {
     }
 }
 
+fn mapping(kind: &str, bytes: i64, functions: &[&str]) -> Mapping {
+    let Stack { bytes, blocks, per_batch, frames, .. } = stack(bytes, functions);
+    Mapping { kind: kind.to_owned(), bytes, blocks, per_batch, frames }
+}
+
 /// A name with `+` is one of an object.
 fn frame(depth: u32, name: &str) -> Frame {
     let object = name.split_once("+0x");
@@ -158,6 +163,14 @@ pub(crate) fn leaking() -> Session {
         (64, &["plugin.so+0x1234", "main"]),
         (-1000, &["flush", "serve", "main"]),
     ]);
+    session.mappings = vec![
+        mapping("own", 40_960, &["map_tiles", "serve", "main"]),
+        mapping("arena", 8192, &["remember_name", "open_session", "serve", "main"]),
+        mapping("thread_stack", -4096, &["main"]),
+    ];
+    for batch in session.batches.iter_mut().skip(1) {
+        batch.mapped_bytes = 40_960 / 4 * u64::from(batch.index);
+    }
     session.notices = vec![Notice {
         name: "older-blocks".to_owned(),
         text: "1 free was of blocks older than the attach; they are not in the figures".to_owned(),

@@ -3,8 +3,8 @@
 use std::fmt::Write as _;
 use std::path::Path;
 
-use super::model::{Frame, Session, Stack, Verdict};
-use super::{Options, escape, names, widths};
+use super::model::{Frame, Mapping, Session, Stack, Verdict};
+use super::{Options, escape, memory, names, widths};
 use crate::units::{human_bytes, human_bytes_f64, human_change};
 
 /// Columns below which the table would not fit.
@@ -18,7 +18,9 @@ pub fn render(session: &Session, folder: &Path, options: &Options) -> String {
     let mut text =
         Text { out: String::new(), width: options.width.max(NARROWEST), color: options.color };
     text.table(session, options.top);
+    text.mappings(session, options.top);
     text.total(session);
+    text.memory(session);
     text.verdict(session);
     text.losses(session);
     for notice in &session.notices {
@@ -97,15 +99,34 @@ impl Text {
             self.heading("No stack grew after the warm-up.");
             return;
         }
-        let shown = grown.get(..top).unwrap_or(&grown);
-        self.heading(&match shown.len() < grown.len() {
-            true => format!("Stacks that grew most ({} of {}):", shown.len(), grown.len()),
-            false => "Stacks that grew most:".to_owned(),
+        let rows: Vec<_> = grown.iter().map(|stack| (figures(stack), &*stack.frames)).collect();
+        self.rows("Stacks that grew most", ["BYTES", "BLOCKS", "PER BATCH"], &rows, top);
+    }
+
+    fn mappings(&mut self, session: &Session, top: usize) {
+        let grown = session.mappings.iter().filter(|mapping| 0 < mapping.bytes);
+        let rows: Vec<_> = grown.map(|mapping| (of_mapping(mapping), &*mapping.frames)).collect();
+        if !rows.is_empty() {
+            self.rows("Mappings that grew most", ["BYTES", "COUNT", "KIND"], &rows, top);
+        }
+    }
+
+    /// A table of figures and the stacks that they are of.
+    fn rows(
+        &mut self,
+        title: &str,
+        heads: [&str; 3],
+        rows: &[([String; 3], &[Frame])],
+        top: usize,
+    ) {
+        let shown = rows.get(..top).unwrap_or(rows);
+        self.heading(&match shown.len() < rows.len() {
+            true => format!("{title} ({} of {}):", shown.len(), rows.len()),
+            false => format!("{title}:"),
         });
-        let heads = ["BYTES", "BLOCKS", "PER BATCH"].map(str::to_owned);
-        let rows: Vec<[String; 3]> = shown.iter().map(|stack| figures(stack)).collect();
+        let heads = heads.map(str::to_owned);
         let columns: [usize; 3] = std::array::from_fn(|column| {
-            let cells = std::iter::once(&heads).chain(&rows);
+            let cells = std::iter::once(&heads).chain(shown.iter().map(|(cells, _)| cells));
             cells.map(|cells| widths::of(&cells[column])).max().unwrap_or(0)
         });
         let row = |cells: &[String; 3]| {
@@ -116,9 +137,25 @@ impl Text {
         let head = format!("  {}STACK", row(&heads));
         self.styled(Style::Dim, &head);
         let room = self.width.saturating_sub(figures_width);
-        for (stack, cells) in shown.iter().zip(&rows) {
+        for (cells, frames) in shown {
             let figures = row(cells);
-            self.line(&format!("  {figures}{}", named(stack, room)));
+            self.line(&format!("  {figures}{}", named(frames, room)));
+        }
+    }
+
+    /// What the process's memory is made of.
+    fn memory(&mut self, session: &Session) {
+        let parts = memory::parts(session);
+        if parts.is_empty() {
+            return;
+        }
+        self.heading("Memory at the end, and what was added:");
+        let unknown = || "unknown".to_owned();
+        for part in parts {
+            let now = part.now.map_or_else(unknown, human_bytes);
+            let added = part.added.map_or_else(unknown, human_change);
+            let (now, added) = (widths::pad_left(&now, 10), widths::pad_left(&added, 10));
+            self.line(&format!("  {now}  {added}  {}", part.name));
         }
     }
 
@@ -241,10 +278,15 @@ fn figures(stack: &Stack) -> [String; 3] {
     ]
 }
 
+fn of_mapping(mapping: &Mapping) -> [String; 3] {
+    let kind = escape::terminal(&mapping.kind).into_owned();
+    [human_change(mapping.bytes), mapping.blocks.to_string(), kind]
+}
+
 /// The frame that best names the stack, and where it is when there is room.
-fn named(stack: &Stack, room: usize) -> String {
-    let name = widths::shorten(&escape::terminal(&names::of_stack(&stack.frames)), room);
-    let place = names::best(&stack.frames).and_then(place);
+fn named(frames: &[Frame], room: usize) -> String {
+    let name = widths::shorten(&escape::terminal(&names::of_stack(frames)), room);
+    let place = names::best(frames).and_then(place);
     match place.map(|place| format!("{name}  {place}")) {
         Some(both) if widths::of(&both) <= room => both,
         Some(_) | None => name,

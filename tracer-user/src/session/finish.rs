@@ -23,7 +23,7 @@ use crate::{
         names,
     },
     stacks::StackId,
-    target::process::kernel_release,
+    target::{allocators::AllocatorObject, process::kernel_release},
 };
 
 /// How the measuring came to its end.
@@ -116,7 +116,7 @@ impl Folder {
         let budget = plan.budget.unwrap_or(Budget { heap_bytes_per_batch: 0 });
         let is_judged = is_test || plan.budget.is_some();
         let judged = judge(&growth, budget, &losses);
-        (session.verdict, session.reasons) = verdict(&judged, tracer.late_allocators(), ending);
+        (session.verdict, session.reasons) = verdict(&judged, &doubts(tracer, ending), ending);
         if !is_judged && session.verdict != model::Verdict::Error {
             session.reasons.insert(0, NOT_JUDGED.to_owned());
             session.reasons.retain(|reason| !reason.starts_with(TOO_FEW));
@@ -142,7 +142,7 @@ impl Folder {
                 text: notice.to_string(),
             })
             .collect();
-        session.notices.extend(untraceable(tracer));
+        session.notices.extend(unsearched(tracer));
         session.notices.extend(processes::not_followed(tracer)?);
         self.files.write(&session, &Options { top: 20, width: 80, color: false })?;
         Ok(Finished { session, folder: self.files.path().to_owned() })
@@ -257,10 +257,10 @@ const TOO_FEW: &str = "too-few-batches:";
 /// Beginning of the reasons that name a loss.
 const LOST: &str = "lost:";
 
-/// The verdict with what only the session knows: how it ended, and what came too late.
+/// The verdict with what only the session knows: how it ended, and what to doubt.
 fn verdict(
     judged: &growth::Verdict,
-    late: &[String],
+    doubts: &[String],
     ending: &Ending,
 ) -> (model::Verdict, Vec<String>) {
     let mut reasons = judged.lines();
@@ -269,10 +269,22 @@ fn verdict(
         reasons.insert(0, format!("failed: {error}"));
         return (model::Verdict::Error, reasons);
     }
+    let verdict = match judged.outcome {
+        _ if !doubts.is_empty() => model::Verdict::Inconclusive,
+        Outcome::Pass => model::Verdict::Pass,
+        Outcome::Growth => model::Verdict::Growth,
+        Outcome::Inconclusive => model::Verdict::Inconclusive,
+    };
+    (verdict, [doubts, &reasons].concat())
+}
+
+/// Why no verdict can be given, whatever the figures are.
+fn doubts(tracer: &Tracer, ending: &Ending) -> Vec<String> {
     let mut doubts = Vec::new();
     if matches!(ending, Ending::Interrupted) {
         doubts.push("interrupted: the measurement was stopped before its end".to_owned());
     }
+    let late = tracer.late_allocators();
     if !late.is_empty() {
         let objects = late.join(", ");
         doubts.push(format!(
@@ -280,14 +292,18 @@ fn verdict(
              allocated there before is not in the figures; let the warm-up load it"
         ));
     }
-    let verdict = match judged.outcome {
-        _ if !doubts.is_empty() => model::Verdict::Inconclusive,
-        Outcome::Pass => model::Verdict::Pass,
-        Outcome::Growth => model::Verdict::Growth,
-        Outcome::Inconclusive => model::Verdict::Inconclusive,
-    };
-    doubts.append(&mut reasons);
-    (verdict, doubts)
+    doubts.extend(tracer.unprobed().iter().map(|error| format!("unprobed: {error}")));
+    let unseen: Vec<String> =
+        tracer.objects().iter().flat_map(AllocatorObject::blind_spots).collect();
+    if !unseen.is_empty() {
+        doubts.push(format!(
+            "untraceable: blocks may have passed through {}, which cannot be probed, and are in no \
+             figure; `outlive doctor -p {}` says why",
+            unseen.join(", "),
+            tracer.process().pid
+        ));
+    }
+    doubts
 }
 
 /// The stacks that changed, named.
@@ -331,21 +347,17 @@ fn family(tracer: &Tracer, id: StackId) -> String {
     object.map_or_else(|| "unknown".to_owned(), |object| object.family_name.clone())
 }
 
-/// Functions of probed allocators that carry no probe: what they handed out is in no figure.
-fn untraceable(tracer: &Tracer) -> Option<model::Notice> {
-    let names: Vec<String> = tracer
-        .objects()
-        .iter()
-        .flat_map(|object| &object.untraceable)
-        .map(|function| function.names.join("="))
-        .collect();
-    (!names.is_empty()).then(|| model::Notice {
-        name: "untraceable".to_owned(),
+/// Objects that may be allocators and were not looked into.
+fn unsearched(tracer: &Tracer) -> Option<model::Notice> {
+    let objects = tracer.unsearched();
+    let (first, more) = (objects.first()?, objects.len() - 1);
+    let others = if more > 0 { format!(" and {more} others") } else { String::new() };
+    Some(model::Notice {
+        name: "unsearched".to_owned(),
         text: format!(
-            "blocks of {} are in no figure, since these cannot be probed; `outlive doctor -p {}` \
-             says why",
-            names.join(", "),
-            tracer.process().pid
+            "{}{others} could not be searched for an allocator ({}); blocks of one in there are in \
+             no figure",
+            first.path, first.reason
         ),
     })
 }

@@ -76,7 +76,7 @@ pub(super) fn start(
     let running = held.run_to_entry(|process, stage| {
         let tracer = match &mut tracer {
             Some(tracer) => tracer,
-            None => tracer.insert(Tracer::load(Process::open(process.pid)?, options)?),
+            None => tracer.insert(Tracer::load(Process::open_started(process.pid)?, options)?),
         };
         tracer.attach_at_start()?;
         if stage == Stage::Entry { tracer.begins_now() } else { Ok(()) }
@@ -85,6 +85,7 @@ pub(super) fn start(
     let leads_group = streams != Streams::Inherited;
     let child = Child { child: running.child, ended: None, leads_group };
     tracer.has_allocator()?;
+    tracer.warn_of_missing();
     Ok((tracer, child))
 }
 

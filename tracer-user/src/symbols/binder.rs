@@ -76,6 +76,9 @@ pub struct Binder {
 #[derive(Debug, Default)]
 struct AddressMap {
     mappings: Mappings,
+    /// Code that is not mapped any more, as far as nothing else is there now. A library may be
+    /// closed before the stacks that it made are read.
+    former: Vec<Mapping>,
     /// Pages where nothing was found in the memory map as it is held. Without it, each
     /// stack of a broken walk would have the map read again.
     missing: FxHashSet<u64>,
@@ -104,6 +107,9 @@ impl GeneratedNames {
     }
 }
 
+/// Mappings that are remembered of one address space after they are gone.
+const MOST_FORMER: usize = 1000;
+
 /// Enough to tell pages apart on every machine.
 const PAGE_SHIFT: u32 = 12;
 
@@ -121,7 +127,13 @@ impl Binder {
             self.id(process, mapping);
         }
         let map = self.spaces.entry(space).or_default();
-        map.mappings = mappings;
+        let old = std::mem::replace(&mut map.mappings, mappings);
+        map.former.extend(old.list.into_iter().filter(|at| at.is_executable() && at.has_file()));
+        let now = &map.mappings.list;
+        map.former
+            .retain(|former| now.iter().all(|at| at.end <= former.start || former.end <= at.start));
+        let excess = map.former.len().saturating_sub(MOST_FORMER);
+        map.former.drain(..excess);
         map.missing.clear();
     }
 
@@ -147,8 +159,13 @@ impl Binder {
             self.refresh(space, process);
         }
         let map = self.spaces.entry(space).or_default();
-        let Some(mapping) = map.mappings.at(address).cloned() else {
+        let mut mapping = map.mappings.at(address);
+        if mapping.is_none() {
+            // Looked for once; what is remembered will do from here on.
             map.missing.insert(page);
+            mapping = map.former.iter().rev().find(|former| former.contains(address));
+        }
+        let Some(mapping) = mapping.cloned() else {
             return self.without_file(space, process, address, None);
         };
         if !mapping.is_executable() {

@@ -3,6 +3,8 @@
 //!
 //! Everything here reads; only [`launch`] starts something. Attaching is not done here.
 
+pub mod access;
+
 pub mod process;
 
 pub mod mappings;
@@ -16,6 +18,8 @@ pub mod allocators;
 pub mod sites;
 
 pub mod launch;
+
+pub mod text;
 
 #[cfg(test)]
 pub(crate) mod test_program;

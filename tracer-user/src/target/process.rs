@@ -8,11 +8,13 @@ use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
 use std::path::PathBuf;
 use std::time::Duration;
 
+use super::Class;
+use super::access::{self, Access};
+use super::mappings::{self, Mappings};
+
 mod status;
 
 pub use self::status::Status;
-use super::Class;
-use super::mappings::{self, Mappings};
 
 /// Why a process cannot be a target.
 #[derive(Debug, thiserror::Error)]
@@ -49,8 +51,8 @@ pub enum ProcessError {
     },
     /// Somebody else's process.
     #[error(
-        "process {pid} belongs to user {owner} and may not be inspected by this one; run outlive \
-         as root"
+        "process {pid} belongs to user {owner} or holds rights of its own, and may not be \
+         inspected by this user; run outlive as root"
     )]
     Denied {
         /// The pid.
@@ -118,6 +120,18 @@ impl Process {
     /// # Errors
     /// When it cannot be a target, for one of the reasons of [`ProcessError`].
     pub fn open(id: u32) -> Result<Self, ProcessError> {
+        Self::open_for(Access::Attach, id)
+    }
+
+    /// The same for a process that this one has started.
+    ///
+    /// # Errors
+    /// As [`Process::open`].
+    pub fn open_started(id: u32) -> Result<Self, ProcessError> {
+        Self::open_for(Access::Started, id)
+    }
+
+    fn open_for(access: Access, id: u32) -> Result<Self, ProcessError> {
         let status = Status::read(id)?;
         let pid = status.tgid;
         if pid == std::process::id() {
@@ -144,9 +158,23 @@ impl Process {
             uid,
             pidfd,
         };
+        process.check_access(access)?;
         process.check_class()?;
         process.check_alive()?;
         Ok(process)
+    }
+
+    /// Refuses what the tool's user could not trace by themselves. To be asked again when the
+    /// process has replaced its program, which may have given it rights.
+    ///
+    /// # Errors
+    /// [`ProcessError::Denied`] when they could not.
+    pub fn check_access(&self, access: Access) -> Result<(), ProcessError> {
+        match access::user_may(access, self.pid) {
+            Ok(true) => Ok(()),
+            Ok(false) => Err(ProcessError::Denied { pid: self.pid, owner: self.uid }),
+            Err(source) => Err(unreadable(self.pid, self.uid, "its access rights", source)),
+        }
     }
 
     /// Refuses 32-bit programs: their executable says what they are.
@@ -198,6 +226,15 @@ impl Process {
             self.check_alive()?;
         }
         Ok(mappings)
+    }
+
+    /// Its memory, to be read at its addresses.
+    ///
+    /// # Errors
+    /// When it has ended, or may not be inspected.
+    pub fn memory(&self) -> Result<fs::File, ProcessError> {
+        let file = fs::File::open(format!("/proc/{}/mem", self.pid));
+        file.map_err(|source| unreadable(self.pid, self.uid, "its memory", source))
     }
 
     /// What changes while it lives: state, threads, memory, seccomp.

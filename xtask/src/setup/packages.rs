@@ -15,8 +15,12 @@ const NEEDS: &[(&str, &[&str])] = &[
     ("node", &["nodejs"]),
     // Debian's own; NodeSource's nodejs brings it and conflicts with the package.
     ("npm", &["npm"]),
+    ("go", &["golang-go"]),
     ("redis-server", &["redis-server"]),
     ("setpriv", &["util-linux"]),
+    ("setcap", &["libcap2-bin"]),
+    ("gdb", &["gdb"]),
+    ("strace", &["strace"]),
     // Allocators and libraries that programs of the tests are linked with: no program shows
     // that they are there, but a header does.
     ("/usr/include/jemalloc/jemalloc.h", &["libjemalloc-dev"]),

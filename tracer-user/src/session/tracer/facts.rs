@@ -10,7 +10,10 @@ use crate::{
     report::model::Frame,
     stacks::{self, StackId},
     symbols::{self, Bound, symbolize},
-    target::{allocators::AllocatorObject, process::Process},
+    target::{
+        allocators::{AllocatorObject, Unreadable},
+        process::Process,
+    },
 };
 use tracer_common::count::Count;
 
@@ -114,6 +117,35 @@ impl Tracer {
         self.count(Count::NotFollowed)
     }
 
+    /// Tells which described functions the target does not have.
+    pub fn warn_of_missing(&self) {
+        let pid = self.process.pid;
+        for custom in self.allocators.custom() {
+            let objects = self.objects().iter().filter(|object| object.family_name == custom.name);
+            let found: Vec<&str> = objects.flat_map(AllocatorObject::names).collect();
+            let missing = custom.missing(&found);
+            if found.is_empty() {
+                log::warn!(
+                    "no function of the description {} is in process {pid}: {}; check the names, \
+                     and let the warm-up load its library",
+                    custom.name,
+                    missing.join(", ")
+                );
+            } else if !missing.is_empty() {
+                log::warn!(
+                    "the description {} names functions that process {pid} does not have: {}",
+                    custom.name,
+                    missing.join(", ")
+                );
+            }
+        }
+    }
+
+    /// Mapped objects that could not be searched for allocators.
+    pub fn unsearched(&self) -> &[Unreadable] {
+        self.allocators.unreadable()
+    }
+
     /// That an allocator is probed.
     ///
     /// # Errors
@@ -136,6 +168,13 @@ impl Tracer {
         let names = symbolize(&self.binder, stacks.iter().flat_map(|stack| stack.iter().copied()));
         let named = |bound: &Bound| names.frames(*bound).iter().map(frame).collect::<Vec<_>>();
         stacks.iter().map(|stack| stack.iter().flat_map(named).collect()).collect()
+    }
+
+    /// Why objects that came into the target could not be probed, once for each reason.
+    pub fn unprobed(&self) -> Vec<&str> {
+        let mut reasons: Vec<&str> = self.unprobed.iter().map(String::as_str).collect();
+        reasons.dedup();
+        reasons
     }
 
     /// Allocators that appeared while batches ran: their blocks were missed until then.

@@ -1,6 +1,7 @@
 //! One target under trace: what is attached, what was read, what was booked.
 
 mod facts;
+mod placement;
 mod reading;
 mod tree;
 mod turns;
@@ -21,7 +22,7 @@ use crate::{
     batches::{Batch, Batches, Facts, Resident},
     intake::{Intake, Paused},
     ledger::{Ledger, SpaceId},
-    probes::{AttachSite, LoadPlan, ProbeError, Probes, hazard, measure_runs, rights},
+    probes::{AttachSite, LoadPlan, ProbeError, Probes, can_follow, hazard, measure_runs, rights},
     residency,
     symbols::{Binder, Bound},
     target::{
@@ -71,6 +72,8 @@ pub struct Tracer {
     last_mark: Instant,
     pause: Duration,
     late: Vec<String>,
+    /// Why objects that came later could not be probed.
+    unprobed: Vec<String>,
     /// Processes that were gone before they could be looked at.
     ended_early: Vec<u32>,
     /// Processes other than the first that live.
@@ -104,8 +107,16 @@ impl Tracer {
         if status.seccomp != 0 && !hazard::filtered_processes_survive()? {
             return Err(ProbeError::Filtered { pid: process.pid }.into());
         }
-        let may_hold = options.hold && rights::may_signal()?;
-        if options.hold && !may_hold {
+        let follows = options.follow && can_follow(process.pid)?;
+        if options.follow && !follows {
+            log::warn!(
+                "process {} lives in a pid namespace below outlive's own, so its children are not \
+                 followed; run outlive on the host, or in that namespace",
+                process.pid
+            );
+        }
+        let may_hold = follows && options.hold && rights::may_signal()?;
+        if follows && options.hold && !may_hold {
             log::warn!(
                 "processes are not held until their probes are in place: that needs cap_kill"
             );
@@ -115,7 +126,7 @@ impl Tracer {
             ring_bytes: options.ring_bytes,
             max_threads: FEWEST_THREADS.max(n_threads.saturating_mul(4)),
             min_size: options.min_size,
-            follow: options.follow,
+            follow: follows,
             hold: may_hold,
         };
         let mut probes = Probes::load(&plan)?;
@@ -141,6 +152,7 @@ impl Tracer {
             last_mark: Instant::now(),
             pause: SHORT,
             late: Vec::new(),
+            unprobed: Vec::new(),
             ended_early: Vec::new(),
             others: Rc::new(Cell::new(0)),
             has_left: false,
@@ -148,7 +160,7 @@ impl Tracer {
             n_adopted: 0,
             holds: Holds::default(),
             late_probes: 0,
-            follows: options.follow,
+            follows,
             may_hold,
             is_starting: false,
             found_trampoline: false,
@@ -167,16 +179,12 @@ impl Tracer {
         let pid = self.process.pid;
         let found = self.allocators.find(&self.process)?;
         self.attach_to(pid, found.into_iter().collect())?;
-        for custom in self.allocators.custom() {
-            let is_it = |object: &AllocatorObject| object.family_name == custom.name;
-            if !self.allocators.objects().iter().any(is_it) {
-                log::warn!("process {pid} has no function of {}", custom.name);
-            }
-        }
+        self.warn_of_missing();
         let mappings = self.process.mappings()?;
         if let Some(heap) = mappings.list.iter().find(|mapping| mapping.path == "[heap]") {
             self.ledger.set_break(heap.end);
         }
+        placement::warn_of_debugger(&self.process)?;
         if self.follows {
             self.adopt_descendants()?;
             self.hold_first()?;
@@ -241,16 +249,17 @@ impl Tracer {
                 continue;
             }
             let object = &self.allocators.objects()[index];
+            let Some(process) = &member.process else { return Ok(()) };
             let path = object.path.to_string_lossy();
             let sites = sites(object);
             log::info!("{} probes in {path} of process {pid}", sites.len());
+            placement::check_before(process, object)?;
             if let Err(error) = self.probes.attach(pid, &path, &object.file, &sites) {
                 // That a process ends meanwhile is no fault of the machine.
-                if let Some(process) = &member.process {
-                    process.check_alive()?;
-                }
+                process.check_alive()?;
                 return Err(error.into());
             }
+            placement::check_after(process, object)?;
         }
         Ok(())
     }

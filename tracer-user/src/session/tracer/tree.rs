@@ -33,6 +33,8 @@ pub struct Member {
     pub held: Duration,
     /// A handle on it while it lives.
     pub process: Option<Rc<Process>>,
+    /// Has it gained rights that the tool's user has not? Then it is traced no more.
+    pub is_denied: bool,
     /// The allocators that are probed in it.
     pub attached: BTreeSet<ObjectIndex>,
 }
@@ -50,6 +52,7 @@ impl Member {
             made_by: stacks::LOST,
             held: Duration::ZERO,
             process: Some(Rc::new(process)),
+            is_denied: false,
             attached: BTreeSet::new(),
         }
     }
@@ -67,6 +70,7 @@ impl Member {
             made_by: stacks::LOST,
             held: Duration::ZERO,
             process: None,
+            is_denied: false,
             attached: BTreeSet::new(),
         }
     }

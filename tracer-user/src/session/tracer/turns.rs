@@ -13,7 +13,7 @@ use super::{Tracer, tree::Member};
 use crate::{
     ledger::SpaceId,
     probes::Continued,
-    target::process::{self, Process},
+    target::process::{self, Process, ProcessError},
 };
 
 /// Numbers of the address spaces that were there before they were followed begin here, far above
@@ -76,7 +76,7 @@ impl Tracer {
         let parent = self.tree.get(space.parent);
         let exe = parent.map(|parent| parent.exe.clone()).unwrap_or_default();
         let attached = parent.map(|parent| parent.attached.clone()).unwrap_or_default();
-        let mut member = match Process::open(space.pid) {
+        let mut member = match Process::open_started(space.pid) {
             Ok(process) => Member::of(process, space.parent),
             Err(error) => {
                 log::info!("{error}");
@@ -108,9 +108,19 @@ impl Tracer {
             if space.by_other_thread {
                 member.attached.clear();
             }
-            if let Ok(process) = Process::open(space.pid) {
-                member.exe = process.exe.clone();
-                member.process = Some(process.into());
+            match Process::open_started(space.pid) {
+                Ok(process) => {
+                    member.exe = process.exe.clone();
+                    member.process = Some(process.into());
+                }
+                // The new program may have rights that the tool's user has not.
+                Err(error @ ProcessError::Denied { .. }) => {
+                    log::warn!("no further tracing: {error}");
+                    self.unprobed.push(error.to_string());
+                    member.is_denied = true;
+                    self.probes.abandon(space.pid);
+                }
+                Err(error) => log::info!("{error}"),
             }
         }
         if space.pid == self.process.pid {
@@ -131,9 +141,8 @@ impl Tracer {
 
     /// Attaches to the allocators that this process maps now, and binds what it executes.
     pub(super) fn attach_in(&mut self, pid: u32) {
-        let Some(process) = self.tree.get(pid).and_then(|member| member.process.clone()) else {
-            return;
-        };
+        let member = self.tree.get(pid).filter(|member| !member.is_denied);
+        let Some(process) = member.and_then(|member| member.process.clone()) else { return };
         match self.allocators.look(&process) {
             Ok(found) => self.attach_objects(pid, found.into_iter().collect()),
             Err(error) => log::info!("no look for allocators: {error}"),
@@ -152,8 +161,7 @@ impl Tracer {
                 .and_then(|member| member.process.as_ref())
                 .is_none_or(|process| process.has_ended());
             if !is_gone {
-                log::warn!("process {pid} is not traced in whole: {error:#}");
-                self.is_late(pid, "a probe is missing");
+                self.unprobed.push(format!("{error:#}"));
             }
         }
     }

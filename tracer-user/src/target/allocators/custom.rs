@@ -19,6 +19,8 @@ pub struct Custom {
     /// File name of the object that has its functions, with `*` for anything. `None`: any.
     object: Option<String>,
     functions: Vec<Description>,
+    /// Does it come with the tool? Then it has functions of every version of its library.
+    is_shipped: bool,
 }
 
 /// What is wrong with a description.
@@ -99,6 +101,14 @@ impl Custom {
         self.object.as_ref().is_none_or(|pattern| matches(pattern, object))
     }
 
+    /// Names of functions that should have been found and are not among these: all of them when
+    /// none was found, and of a description that the user wrote every one.
+    pub fn missing(&self, found: &[&str]) -> Vec<&str> {
+        let names = || self.functions.iter().map(|function| &*function.name);
+        let missing: Vec<&str> = names().filter(|name| !found.contains(name)).collect();
+        if self.is_shipped && missing.len() < names().count() { Vec::new() } else { missing }
+    }
+
     /// What the function of this name does, if the description has it.
     pub(super) fn function(&self, name: &str) -> Option<&Description> {
         self.functions.iter().find(|function| function.name == name)
@@ -109,11 +119,11 @@ impl FromStr for Custom {
     type Err = CustomError;
 
     fn from_str(text: &str) -> Result<Self, CustomError> {
-        let text = match text {
-            "cuda" => CUDA,
-            "sqlite" => SQLITE,
-            "openssl" => OPENSSL,
-            own => own,
+        let (text, is_shipped) = match text {
+            "cuda" => (CUDA, true),
+            "sqlite" => (SQLITE, true),
+            "openssl" => (OPENSSL, true),
+            own => (own, false),
         };
         let (mut name, mut object) = (None, None);
         let mut functions: Vec<Description> = Vec::new();
@@ -144,7 +154,7 @@ impl FromStr for Custom {
         if functions.iter().all(|function| function.shape.returns_memory()) {
             return Err(CustomError::Missing("free=FUNCTION(ptr=…)"));
         }
-        Ok(Self { name, object, functions })
+        Ok(Self { name, object, functions, is_shipped })
     }
 }
 
@@ -273,6 +283,16 @@ mod tests {
         for name in ["cuda", "sqlite", "openssl"] {
             assert_eq!(name.parse::<Custom>().expect("shipped").name, name);
         }
+    }
+
+    #[test]
+    fn of_a_shipped_description_one_function_is_enough() {
+        let sqlite: Custom = "sqlite".parse().expect("shipped");
+        assert_eq!(sqlite.missing(&["sqlite3_free"]), [""; 0]);
+        assert_eq!(sqlite.missing(&["malloc"]).len(), 5);
+        let own: Custom = "name=x,alloc=f(size=0),free=g(ptr=0)".parse().expect("a description");
+        assert_eq!(own.missing(&["f"]), ["g"]);
+        assert_eq!(own.missing(&["f", "g"]), [""; 0]);
     }
 
     #[test]

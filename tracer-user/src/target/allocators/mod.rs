@@ -15,7 +15,7 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 
 use rustc_hash::FxHashMap;
-use tracer_common::cookie::Cookie;
+use tracer_common::cookie::{Cookie, Shape};
 
 pub use self::custom::{Custom, CustomError};
 pub use self::error::{AllocatorError, Unreadable};
@@ -46,6 +46,8 @@ pub struct Function {
 pub struct Untraceable {
     /// Its names.
     pub names: Vec<String>,
+    /// What it does.
+    pub shape: Shape,
     /// Why not.
     pub reason: UntraceableReason,
 }
@@ -86,6 +88,19 @@ pub struct AllocatorObject {
 }
 
 impl AllocatorObject {
+    /// Names of all its functions, probed or not.
+    pub fn names(&self) -> impl Iterator<Item = &str> {
+        let probed = self.functions.iter().flat_map(|function| &function.names);
+        let others = self.untraceable.iter().flat_map(|function| &function.names);
+        probed.chain(others).map(String::as_str)
+    }
+
+    /// Names of the functions through which blocks pass unseen.
+    pub fn blind_spots(&self) -> impl Iterator<Item = String> {
+        let passes = self.untraceable.iter().filter(|function| function.shape != Shape::Throw);
+        passes.map(|function| function.names.join("="))
+    }
+
     /// Does it hand out memory? One that does not only makes exceptions.
     pub fn hands_out(&self) -> bool {
         self.functions.iter().any(|function| function.cookie.shape.returns_memory())
@@ -344,7 +359,7 @@ fn probes(elf: &Elf, described: &[Described], family: u16) -> (Vec<Function>, Ve
                 let cookie = what.cookie(&site, family);
                 functions.push(Function { names, cookie, entry, site, returns });
             }
-            Err(reason) => untraceable.push(Untraceable { names, reason }),
+            Err(reason) => untraceable.push(Untraceable { names, shape: what.shape, reason }),
         }
     }
     (functions, untraceable)

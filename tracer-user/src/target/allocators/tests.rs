@@ -229,7 +229,10 @@ fn a_function_picked_at_load_time_is_told() {
     let (functions, untraceable) = probes(&elf, &symbols, 0);
     assert_eq!(functions, []);
     let reason = UntraceableReason::Indirect;
-    assert_eq!(untraceable, [Untraceable { names: vec!["malloc".to_owned()], reason }]);
+    assert_eq!(
+        untraceable,
+        [Untraceable { names: vec!["malloc".to_owned()], shape: Shape::Alloc, reason }]
+    );
 }
 
 #[test]

@@ -8,7 +8,9 @@
 //! calling thread, which is blocked meanwhile. Should the tool die while it holds the
 //! program, the program, which has done nothing yet, is killed.
 //!
-//! A program started this way gains no rights from a set-user-id bit.
+//! A program that gains rights when it is executed, by a set-user-id bit or capabilities of its
+//! file, gains them here too when the tool's user is root. Where it is the tool's file that holds
+//! the capabilities, such a program is refused, and killed before it has done anything.
 
 use std::ffi::OsString;
 use std::io;
@@ -211,7 +213,7 @@ impl Held {
     }
 
     fn process(&self) -> Result<Process, LaunchError> {
-        Ok(Process::open(self.pid.as_raw().cast_unsigned())?)
+        Ok(Process::open_started(self.pid.as_raw().cast_unsigned())?)
     }
 
     /// Waits for the next stop.

@@ -1,4 +1,4 @@
-//! What the kernel says of a process at the moment.
+//! `/proc/<pid>/status`.
 
 use std::{fs, io};
 
@@ -25,6 +25,9 @@ pub struct Status {
     pub rss_bytes: Option<u64>,
     /// Threads.
     pub n_threads: u32,
+    /// Process that traces it with ptrace, such as a debugger; `None` also when that one lives
+    /// in a pid namespace that cannot be seen from here.
+    pub tracer: Option<u32>,
     /// Seccomp: 0 off, 1 strict, 2 filter.
     pub seccomp: u32,
     /// `Kthread: 1`, of kernels that say so (6.8 and later).
@@ -89,6 +92,7 @@ impl Status {
                 .unwrap_or_default(),
             rss_bytes: rss.map(|kib: u64| kib * 1024),
             n_threads: number("Threads").unwrap_or(1),
+            tracer: number("TracerPid").filter(|pid| *pid != 0),
             seccomp: number("Seccomp").unwrap_or(0),
             kernel_thread: number("Kthread").map(|flag| flag == 1),
             has_memory: field("VmSize").is_some(),

@@ -1,0 +1,25 @@
+/* Per batch, opens the library that the first argument names, leaves 100 blocks of 64 bytes in
+ * its leaky_library(), and closes it. */
+#include <dlfcn.h>
+
+#include "batch.h"
+
+static struct site sites[] = {SITE(leaky_library)};
+static const char *path;
+
+static void batch(int n) {
+    (void)n;
+    void *library = dlopen(path, RTLD_NOW);
+    if (!library)
+        _exit(72);
+    void *(*leak)(size_t);
+    *(void **)&leak = dlsym(library, "leaky_library");
+    for (int i = 0; i < 100; i++)
+        keep(&sites[0], leak(64), 64);
+    dlclose(library);
+}
+
+int main(int argc, char **argv) {
+    path = argc > 1 ? argv[1] : "";
+    return BATCHES(batch, sites);
+}
