@@ -3,7 +3,7 @@
 use std::fmt::{self, Write as _};
 
 use super::model::{Frame, Kind, Session, Verdict};
-use super::{Options, escape, memory, names, widths};
+use super::{Options, escape, memory, names, processes, widths};
 use crate::units::{human_bytes, human_bytes_f64, human_change};
 
 /// Columns of a name in a table; longer ones are shortened in the middle.
@@ -38,6 +38,7 @@ fn write(out: &mut String, session: &Session, options: &Options) -> fmt::Result 
     stacks(out, session, options.top)?;
     mappings(out, session, options.top)?;
     memory(out, session)?;
+    tree(out, session, options.top)?;
     batches(out, session)?;
     losses(out, session)?;
     origin(out, session)
@@ -126,6 +127,26 @@ fn memory(out: &mut String, session: &Session) -> fmt::Result {
     Ok(())
 }
 
+fn tree(out: &mut String, session: &Session, top: usize) -> fmt::Result {
+    let lines = processes::lines(session);
+    if lines.is_empty() {
+        return Ok(());
+    }
+    writeln!(out, "\n| process | bytes | made by |\n|---|---:|---|")?;
+    for line in lines.iter().take(top) {
+        let name = format!("{} {}", line.who, widths::shorten(&line.exe, NAME_WIDTH));
+        let name = escape::markdown_cell(&name);
+        let maker = line.made_by.as_deref().unwrap_or_default();
+        let maker = escape::markdown_cell(&widths::shorten(maker, NAME_WIDTH));
+        let indent = "&nbsp;&nbsp;".repeat(line.depth.min(8));
+        writeln!(out, "| {indent}{name} | {} | {maker} |", line.bytes)?;
+    }
+    match lines.len().saturating_sub(top) {
+        0 => Ok(()),
+        more => writeln!(out, "\n{more} more lines of processes in `session.json`."),
+    }
+}
+
 fn batches(out: &mut String, session: &Session) -> fmt::Result {
     writeln!(out, "\n| batch | | outstanding | blocks | allocated | freed blocks | resident |")?;
     writeln!(out, "|---:|---|---:|---:|---:|---:|---:|")?;
@@ -195,58 +216,4 @@ fn shell_word(word: &str) -> String {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::report::{golden, sample};
-
-    const OPTIONS: Options = Options { top: 10, width: 80, color: false };
-
-    #[test]
-    fn growth_is_summed_up() {
-        golden::check("markdown/growth.md", &render(&sample::leaking(), &OPTIONS));
-    }
-
-    #[test]
-    fn a_pass_is_summed_up() {
-        golden::check("markdown/pass.md", &render(&sample::clean(), &OPTIONS));
-    }
-
-    #[test]
-    fn losses_and_odd_names_are_summed_up() {
-        golden::check("markdown/odd-names.md", &render(&sample::nasty(), &OPTIONS));
-    }
-
-    #[test]
-    fn every_row_has_the_columns_of_its_head() {
-        for session in [sample::leaking(), sample::nasty(), sample::huge()] {
-            let text = render(&session, &OPTIONS);
-            let mut columns = None;
-            for line in text.lines() {
-                let n = line.replace("\\|", "").matches('|').count();
-                match line.starts_with('|') {
-                    true => assert_eq!(*columns.get_or_insert(n), n, "{line}"),
-                    false => columns = None,
-                }
-            }
-        }
-    }
-
-    #[test]
-    fn of_a_long_session_only_the_last_batches_are_listed() {
-        let mut session = sample::clean();
-        session.batches = (0..5000).map(|index| sample::batch(index, 0)).collect();
-        let text = render(&session, &OPTIONS);
-        assert!(text.contains("\n4976 earlier batches in `session.json`.\n"), "{text}");
-        assert!(text.contains("\n| 4999 |") && !text.contains("\n| 4975 |"));
-    }
-
-    #[test]
-    fn the_command_can_be_typed_again() {
-        assert_eq!(shell_word("-p"), "-p");
-        assert_eq!(shell_word("it's a|b"), "'it'\\''s a|b'");
-        assert_eq!(shell_word(""), "''");
-        assert!(
-            render(&sample::nasty(), &OPTIONS).contains("sh -c 'echo '\\''a b'\\'' | `x`\\x1b'")
-        );
-    }
-}
+mod tests;

@@ -12,6 +12,7 @@ pub mod markdown;
 mod memory;
 pub mod model;
 pub mod names;
+mod processes;
 pub mod terminal;
 pub mod widths;
 

@@ -214,6 +214,26 @@ pub(crate) fn huge() -> Session {
     ])
 }
 
+/// A target with a worker, and with helpers that have ended.
+pub(crate) fn tree() -> Session {
+    let mut session = leaking();
+    session.growth.ended_bytes = 300;
+    session.holds = Holds { count: 9, longest_s: 0.0061, total_s: 0.0173 };
+    let ended = |pid, bytes| Process {
+        ended: Some("2026-01-02T03:04:06.000+00:00".to_owned()),
+        made_by: vec![Frame { function: Some("start_helper".to_owned()), ..Frame::default() }],
+        ..process(pid, 4242, "/bin/helper", bytes)
+    };
+    session.processes.extend([
+        ended(5000, 100),
+        process(5001, 4242, "/bin/worker", 7),
+        ended(5002, 200),
+        process(5003, 5001, "/bin/deep", 0),
+        process(5004, 5002, "/bin/orphan", -5),
+    ]);
+    session
+}
+
 /// A process that runs and has gained this much.
 pub(crate) fn process(pid: u32, ppid: u32, exe: &str, heap_bytes: i64) -> Process {
     Process {

@@ -3,12 +3,15 @@
 use std::fmt::Write as _;
 use std::path::Path;
 
-use super::model::{Frame, Mapping, Session, Stack, Verdict};
-use super::{Options, escape, memory, names, widths};
+use super::model::{Frame, Holds, Mapping, Session, Stack, Verdict};
+use super::{Options, escape, memory, names, processes, widths};
 use crate::units::{human_bytes, human_bytes_f64, human_change};
 
 /// Columns below which the table would not fit.
 const NARROWEST: usize = 50;
+
+/// Deepest generation that is moved to the right.
+const MOST_INDENTS: usize = 8;
 
 /// Units that [`crate::units`] puts behind a number for people.
 const UNITS: [&str; 7] = ["B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
@@ -21,6 +24,7 @@ pub fn render(session: &Session, folder: &Path, options: &Options) -> String {
     text.mappings(session, options.top);
     text.total(session);
     text.memory(session);
+    text.processes(session, options.top);
     text.verdict(session);
     text.losses(session);
     for notice in &session.notices {
@@ -156,6 +160,40 @@ impl Text {
             let added = part.added.map_or_else(unknown, human_change);
             let (now, added) = (widths::pad_left(&now, 10), widths::pad_left(&added, 10));
             self.line(&format!("  {now}  {added}  {}", part.name));
+        }
+    }
+
+    fn processes(&mut self, session: &Session, top: usize) {
+        let lines = processes::lines(session);
+        if lines.is_empty() {
+            return;
+        }
+        let n_running = session.processes.iter().filter(|process| process.ended.is_none()).count();
+        self.heading(&format!(
+            "Processes ({n_running} of {} run; {} went with those that ended):",
+            session.processes.len(),
+            human_bytes(session.growth.ended_bytes)
+        ));
+        for line in lines.iter().take(top) {
+            let grown = widths::pad_left(&human_change(line.bytes), 10);
+            let maker = line.made_by.as_ref();
+            let maker = maker.map_or_else(String::new, |maker| format!("  made by {maker}"));
+            let name = format!("{} {}{maker}", line.who, line.exe);
+            let indent = " ".repeat(2 * line.depth.min(MOST_INDENTS));
+            let room = self.width.saturating_sub(14 + indent.len());
+            let name = widths::shorten(&escape::terminal(&name), room);
+            self.line(&format!("  {grown}  {indent}{name}"));
+        }
+        if top < lines.len() {
+            self.line(&format!("  {} more lines in session.json", lines.len() - top));
+        }
+        let Holds { count, longest_s, total_s } = session.holds;
+        if 0 < count {
+            let (longest, total) = (longest_s * 1e3, total_s * 1e3);
+            self.line(&format!(
+                "  stopped for their probes {count} times, {longest:.1} ms at most, {total:.0} ms in \
+                 all"
+            ));
         }
     }
 
@@ -305,92 +343,4 @@ fn plural(count: u64, one: &'static str, many: &'static str) -> &'static str {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::report::{golden, sample};
-
-    const PLAIN: Options = Options { top: 10, width: 80, color: false };
-
-    fn plain(session: &Session) -> String {
-        render(session, Path::new("/tmp/outlive-4242"), &PLAIN)
-    }
-
-    #[test]
-    fn what_grew_is_a_table() {
-        golden::check("terminal/growth.txt", &plain(&sample::leaking()));
-    }
-
-    #[test]
-    fn what_passed_is_short() {
-        golden::check("terminal/pass.txt", &plain(&sample::clean()));
-    }
-
-    #[test]
-    fn losses_and_odd_names_are_shown_as_they_are() {
-        golden::check("terminal/odd-names.txt", &plain(&sample::nasty()));
-    }
-
-    #[test]
-    fn colours_are_only_colours() {
-        let colored = render(
-            &sample::leaking(),
-            Path::new("/tmp/outlive-4242"),
-            &Options { color: true, ..PLAIN },
-        );
-        assert!(colored.contains("\x1b[1;31mGROWTH: \x1b[0m"));
-        let mut stripped = String::new();
-        let mut parts = colored.split("\x1b[");
-        stripped.push_str(parts.next().unwrap_or(""));
-        for part in parts {
-            stripped.push_str(part.split_once('m').expect("the end of a colour").1);
-        }
-        assert_eq!(stripped, plain(&sample::leaking()));
-    }
-
-    #[test]
-    fn no_line_is_wider_than_the_terminal() {
-        for session in [sample::leaking(), sample::nasty(), sample::clean(), sample::huge()] {
-            for width in [50, 80, 132] {
-                let text = render(&session, Path::new("/tmp/x"), &Options { width, ..PLAIN });
-                for line in text.lines() {
-                    assert!(widths::of(line) <= width, "{width} columns: {line}");
-                }
-            }
-        }
-    }
-
-    #[test]
-    fn only_the_top_is_shown_and_said_to_be() {
-        let text = render(&sample::leaking(), Path::new("/tmp/x"), &Options { top: 1, ..PLAIN });
-        assert!(text.starts_with("Stacks that grew most (1 of 3):\n"), "{text}");
-        assert!(!text.contains("Cache"));
-    }
-
-    #[test]
-    fn all_three_figures_are_shown_when_something_shrank() {
-        let session = sample::session(&[
-            (200, &["c", "main"]),
-            (100, &["a", "main"]),
-            (-150, &["b", "main"]),
-        ]);
-        assert!(plain(&session).contains("Grown 300 B, shrunk 150 B, net 150 B"));
-    }
-
-    #[test]
-    fn the_live_form_lists_stacks() {
-        let session = sample::leaking();
-        let stacks: Vec<_> = session
-            .stacks
-            .iter()
-            .filter(|stack| 0 < stack.bytes)
-            .map(|stack| Outstanding {
-                bytes: stack.bytes.unsigned_abs(),
-                blocks: stack.blocks.unsigned_abs(),
-                frames: stack.frames.clone(),
-            })
-            .chain([Outstanding { bytes: 8, blocks: 1, frames: vec![] }])
-            .collect();
-        golden::check("terminal/live.txt", &live("11:16:33", &stacks, &PLAIN));
-        assert!(live("11:16:33", &[], &PLAIN).contains("Top 0 stacks"));
-    }
-}
+mod tests;

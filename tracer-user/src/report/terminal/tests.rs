@@ -1,0 +1,89 @@
+use super::*;
+use crate::report::{golden, sample};
+
+const PLAIN: Options = Options { top: 10, width: 80, color: false };
+
+fn plain(session: &Session) -> String {
+    render(session, Path::new("/tmp/outlive-4242"), &PLAIN)
+}
+
+#[test]
+fn what_grew_is_a_table() {
+    golden::check("terminal/growth.txt", &plain(&sample::leaking()));
+}
+
+#[test]
+fn what_passed_is_short() {
+    golden::check("terminal/pass.txt", &plain(&sample::clean()));
+}
+
+#[test]
+fn losses_and_odd_names_are_shown_as_they_are() {
+    golden::check("terminal/odd-names.txt", &plain(&sample::nasty()));
+}
+
+#[test]
+fn colours_are_only_colours() {
+    let colored = render(
+        &sample::leaking(),
+        Path::new("/tmp/outlive-4242"),
+        &Options { color: true, ..PLAIN },
+    );
+    assert!(colored.contains("\x1b[1;31mGROWTH: \x1b[0m"));
+    let mut stripped = String::new();
+    let mut parts = colored.split("\x1b[");
+    stripped.push_str(parts.next().unwrap_or(""));
+    for part in parts {
+        stripped.push_str(part.split_once('m').expect("the end of a colour").1);
+    }
+    assert_eq!(stripped, plain(&sample::leaking()));
+}
+
+#[test]
+fn no_line_is_wider_than_the_terminal() {
+    for session in [sample::leaking(), sample::nasty(), sample::clean(), sample::huge()] {
+        for width in [50, 80, 132] {
+            let text = render(&session, Path::new("/tmp/x"), &Options { width, ..PLAIN });
+            for line in text.lines() {
+                assert!(widths::of(line) <= width, "{width} columns: {line}");
+            }
+        }
+    }
+}
+
+#[test]
+fn only_the_top_is_shown_and_said_to_be() {
+    let text = render(&sample::leaking(), Path::new("/tmp/x"), &Options { top: 1, ..PLAIN });
+    assert!(text.starts_with("Stacks that grew most (1 of 3):\n"), "{text}");
+    assert!(!text.contains("Cache"));
+}
+
+#[test]
+fn all_three_figures_are_shown_when_something_shrank() {
+    let session =
+        sample::session(&[(200, &["c", "main"]), (100, &["a", "main"]), (-150, &["b", "main"])]);
+    assert!(plain(&session).contains("Grown 300 B, shrunk 150 B, net 150 B"));
+}
+
+#[test]
+fn the_live_form_lists_stacks() {
+    let session = sample::leaking();
+    let stacks: Vec<_> = session
+        .stacks
+        .iter()
+        .filter(|stack| 0 < stack.bytes)
+        .map(|stack| Outstanding {
+            bytes: stack.bytes.unsigned_abs(),
+            blocks: stack.blocks.unsigned_abs(),
+            frames: stack.frames.clone(),
+        })
+        .chain([Outstanding { bytes: 8, blocks: 1, frames: vec![] }])
+        .collect();
+    golden::check("terminal/live.txt", &live("11:16:33", &stacks, &PLAIN));
+    assert!(live("11:16:33", &[], &PLAIN).contains("Top 0 stacks"));
+}
+
+#[test]
+fn a_tree_shows_who_runs_and_what_has_ended() {
+    golden::check("terminal/tree.txt", &plain(&sample::tree()));
+}
