@@ -14,6 +14,7 @@ use outlive_tests::workload::{Program, Workload};
 crate::tests![
     [Bpf, C] a_tool_that_stands_still_loses_nothing_in_silence,
     [Bpf, C] a_buffer_that_is_too_small_is_said,
+    [Bpf, C] a_target_may_be_stopped_rather_than_that_events_are_lost,
     [Bpf, C] sampling_beside_it_loses_nothing_in_silence,
     [Bpf, C] two_million_blocks_are_held,
 ];
@@ -38,6 +39,14 @@ fn a_tool_that_stands_still_loses_nothing_in_silence() {
 /// the tool has to share two processors with them, and if not, the figures are exact.
 fn a_buffer_that_is_too_small_is_said() {
     measure_with(&["--ring-size", "64KiB"], &flood(50_000)).expect_exact_or_lost();
+}
+
+/// The same in a buffer where that loses nine events of ten.
+fn a_target_may_be_stopped_rather_than_that_events_are_lost() {
+    let options = ["--ring-size", "64KiB", "--on-overflow", "pause"];
+    let measured = measure_with(&options, &flood(20_000));
+    measured.expect_exact();
+    assert!(measured.session.pauses.count > 0, "{}", measured.story());
 }
 
 fn sampling_beside_it_loses_nothing_in_silence() {

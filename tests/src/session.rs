@@ -35,8 +35,53 @@ pub struct Session {
     pub stacks: Vec<Stack>,
     /// Mapped memory by stack.
     pub mappings: Vec<Stack>,
+    /// Every process that was traced, the target first.
+    pub processes: Vec<Process>,
+    /// How processes were stopped for their probes.
+    pub holds: Stops,
+    /// How processes were stopped because events came too fast.
+    pub pauses: Stops,
     /// What was lost, by kind.
     pub losses: BTreeMap<String, u64>,
+}
+
+/// One process of the tree.
+#[derive(Debug, Deserialize)]
+pub struct Process {
+    /// Its process id.
+    pub pid: i32,
+    /// Its parent's.
+    pub ppid: i32,
+    /// The program.
+    pub exe: String,
+    /// When it was found to have ended.
+    pub ended: Option<String>,
+    /// How its memory changed.
+    pub growth: ProcessGrowth,
+    /// What went when it replaced its image.
+    pub discarded_bytes: i64,
+    /// The stack that made it.
+    pub made_by: Vec<Frame>,
+}
+
+/// How the memory of one process changed.
+#[derive(Debug, Deserialize)]
+pub struct ProcessGrowth {
+    /// Bytes gained.
+    pub heap_bytes: i64,
+    /// Blocks gained.
+    pub heap_blocks: i64,
+    /// Bytes gained by its own mappings.
+    pub mapped_bytes: i64,
+}
+
+/// How often and how long processes were stopped.
+#[derive(Debug, Deserialize)]
+pub struct Stops {
+    /// How often.
+    pub count: u64,
+    /// The longest.
+    pub longest_s: f64,
 }
 
 /// The traced process.
@@ -80,6 +125,8 @@ pub struct Growth {
     pub heap_bytes: i64,
     /// Bytes gained by the program's own mappings.
     pub mapped_bytes: i64,
+    /// Bytes that went with processes that ended.
+    pub ended_bytes: i64,
     /// Blocks gained.
     pub heap_blocks: i64,
     /// Estimated bytes per batch.

@@ -111,6 +111,8 @@ pub enum Turn {
     Exec,
     /// A thread is seen for the first time.
     Thread,
+    /// A process is stopped until the ring is read up to here.
+    Pause,
 }
 
 impl Turn {
@@ -120,6 +122,7 @@ impl Turn {
             Kind::Born => Some(Self::Born),
             Kind::Exec => Some(Self::Exec),
             Kind::Thread => Some(Self::Thread),
+            Kind::Pause => Some(Self::Pause),
             _ => None,
         }
     }

@@ -53,6 +53,9 @@ pub enum Kind {
     Born = 17,
     /// What this thread does from here on, it does in this address space. [`SpaceRecord`].
     Thread = 18,
+    /// The ring is half full and the process is being stopped until it is read up to here.
+    /// [`SpaceRecord`].
+    Pause = 19,
 }
 
 impl Kind {
@@ -77,6 +80,7 @@ impl Kind {
             16 => Some(Self::Fork),
             17 => Some(Self::Born),
             18 => Some(Self::Thread),
+            19 => Some(Self::Pause),
             _ => None,
         }
     }

@@ -19,7 +19,7 @@ use tracer_common::{
 use crate::{
     arch,
     call::{Slot, is_ending, is_nested, slot},
-    config, count, emit, stack,
+    config, count, emit, hold, stack,
     target::{Caller, target},
 };
 
@@ -106,6 +106,7 @@ pub fn leave_here(ctx: &ProbeContext) -> Result<(), Count> {
 /// The call that was entered with `sp` ends.
 #[inline(always)]
 fn end(target: &Caller, sp: u64, returned: u64) -> Result<(), Count> {
+    hold::pause(target);
     let tid = target.tid;
     let slot = slot(target)?;
     if !is_ending(slot, tid, sp) {
@@ -173,6 +174,7 @@ pub fn free(ctx: &ProbeContext) -> Result<(), Count> {
     if ptr == 0 {
         return Ok(());
     }
+    hold::pause(&target);
     let slot = slot(&target)?;
     if is_nested(slot, tid, sp) {
         if slot.call.is_free() {

@@ -105,10 +105,10 @@ pub fn slot<'a>(target: &Caller) -> Result<&'a mut Slot, Count> {
         None => {
             let space = space_of(target);
             if config::follow() != 0 {
-                let head =
-                    Head { kind: Kind::Thread as u8, flags: 0, family: 0, tid: target.tid };
-                let record = SpaceRecord { head, space, from: 0, stack: 0, hold: 0, pid: 0, parent: 0 };
-                emit::space(record, false)?;
+                let head = Head { kind: Kind::Thread as u8, flags: 0, family: 0, tid: target.tid };
+                let record =
+                    SpaceRecord { head, space, from: 0, stack: 0, hold: 0, pid: 0, parent: 0 };
+                emit::space(record)?;
             }
             SLOTS.insert(target.tid, Slot::empty(space), 0).map_err(|_| Count::SlotsFull)?;
             SLOTS.get_ptr_mut(target.tid).ok_or(Count::SlotsFull)?

@@ -23,6 +23,10 @@ globals! {
     FOLLOW, follow: u64;
     /// Non-zero when a process may be stopped until its probes are in place.
     HOLD, hold: u64;
+    /// Bytes in the ring from which on a process is stopped until it is read; zero for never.
+    PAUSE_AT, pause_at: u64;
+    /// Bytes in the ring from which on no allocation is written: the rest is for releases.
+    FULL_AT, full_at: u64;
     /// Where `task_struct` has the thread's id, in the initial pid namespace.
     TASK_PID, task_pid: u64;
     /// Where `task_struct` has the process's id, in the initial pid namespace.

@@ -49,7 +49,7 @@ pub fn enter(ctx: &RawTracePointContext) -> Result<(), Count> {
         protection: 0,
         flags: 0,
     };
-    emit::range(record, false)
+    emit::range(record)
 }
 
 /// A system call ends.
@@ -84,9 +84,9 @@ pub fn leave(ctx: &RawTracePointContext) -> Result<(), Count> {
             if !has_failed {
                 record.head.kind = Kind::Unmapped as u8;
             }
-            return emit::range(record, false);
+            return emit::range(record);
         }
-        arch::MREMAP if has_failed => return emit::range(record, false),
+        arch::MREMAP if has_failed => return emit::range(record),
         arch::MREMAP => {
             record.head.kind = Kind::Remap as u8;
             record.from = args.first;
@@ -116,12 +116,10 @@ pub fn leave(ctx: &RawTracePointContext) -> Result<(), Count> {
         && record.protection & PROT_EXEC != 0
         && record.flags & MAP_ANONYMOUS == 0;
     if !is_code {
-        return emit::range(record, false);
+        return emit::range(record);
     }
     // There may be an allocator in it, which must not be called before it is probed.
-    let held = hold::begin(&target);
-    record.from = held.key;
-    held.kept_if(emit::range(record, true))
+    emit::announce(|| RangeRecord { from: hold::begin(&target), ..record })
 }
 
 /// The thread's registers as it entered the kernel with them: the return changes none but the

@@ -56,20 +56,15 @@ pub fn exec(ctx: &RawTracePointContext) -> Result<(), Count> {
     let space = next_space()?;
     TARGETS.insert(caller.tgid, space, 0).map_err(|_| Count::Unfollowed)?;
     let flags = if is_other_thread { FLAG_OTHER_THREAD } else { 0 };
-    let held = hold::begin(&caller);
-    let told = emit::space(
-        SpaceRecord {
-            head: head(Kind::Exec, flags, caller.tid),
-            space,
-            from,
-            stack: 0,
-            hold: held.key,
-            pid: caller.tgid,
-            parent: 0,
-        },
-        true,
-    );
-    held.kept_if(told)
+    emit::announce(|| SpaceRecord {
+        head: head(Kind::Exec, flags, caller.tid),
+        space,
+        from,
+        stack: 0,
+        hold: hold::begin(&caller),
+        pid: caller.tgid,
+        parent: 0,
+    })
 }
 
 /// The caller makes a process or a thread, which has not run yet.
@@ -103,18 +98,15 @@ pub fn fork(ctx: &RawTracePointContext) -> Result<(), Count> {
     if shares {
         return Ok(());
     }
-    emit::space(
-        SpaceRecord {
-            head: head(Kind::Fork, 0, caller.tid),
-            space,
-            from,
-            stack: 0,
-            hold: 0,
-            pid: 0,
-            parent: 0,
-        },
-        false,
-    )
+    emit::space(SpaceRecord {
+        head: head(Kind::Fork, 0, caller.tid),
+        space,
+        from,
+        stack: 0,
+        hold: 0,
+        pid: 0,
+        parent: 0,
+    })
 }
 
 /// Whoever is no target leaves the kernel: is it a process of a target's that runs for the first
@@ -134,20 +126,15 @@ pub fn born() -> Result<(), Count> {
     let Some(caller) = caller() else { return Err(Count::Unfollowed) };
     TARGETS.insert(caller.tgid, birth.space, 0).map_err(|_| Count::Unfollowed)?;
     let flags = if birth.shares != 0 { FLAG_SHARES } else { 0 };
-    let held = hold::begin(&caller);
-    let told = emit::space(
-        SpaceRecord {
-            head: head(Kind::Born, flags, caller.tid),
-            space: birth.space,
-            from: birth.from,
-            stack: birth.stack,
-            hold: held.key,
-            pid: caller.tgid,
-            parent: birth.parent,
-        },
-        true,
-    );
-    held.kept_if(told)
+    emit::announce(|| SpaceRecord {
+        head: head(Kind::Born, flags, caller.tid),
+        space: birth.space,
+        from: birth.from,
+        stack: birth.stack,
+        hold: hold::begin(&caller),
+        pid: caller.tgid,
+        parent: birth.parent,
+    })
 }
 
 /// The stack with which the caller entered the kernel.

@@ -90,6 +90,7 @@ fn a_turn_of_a_process_decodes() {
         (Kind::Born, Turn::Born),
         (Kind::Exec, Turn::Exec),
         (Kind::Thread, Turn::Thread),
+        (Kind::Pause, Turn::Pause),
     ] {
         assert_eq!(decode(&record(kind, 0, &words(0))), expected(turn, None, false));
     }

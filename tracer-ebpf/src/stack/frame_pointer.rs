@@ -38,15 +38,8 @@ pub fn walk(scratch: &mut Scratch, space: u64, top: &mut u64, sp: u64, fp: u64) 
     let Some(window) = fill(scratch, top, sp) else { return };
     let first = scratch.window[0];
     scratch.frames[0] = first;
-    let mut walk = Walk {
-        scratch,
-        top,
-        window,
-        fp,
-        below: sp,
-        hash: hash.with(first),
-        n_frames: 1,
-    };
+    let mut walk =
+        Walk { scratch, top, window, fp, below: sp, hash: hash.with(first), n_frames: 1 };
     // A helper's loop and not our own: the verifier goes through its body once, where it
     // would go through ours once for each frame and each way to get there.
     // SAFETY: the callback takes what is passed to it, and the helper calls it only while

@@ -66,6 +66,15 @@ pub enum Command {
     },
 }
 
+/// What happens when events come faster than they can be read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum OnOverflow {
+    /// Some are lost, and counted.
+    Lose,
+    /// The target is stopped, for two seconds at a time at the most.
+    Pause,
+}
+
 /// What every tracing command takes.
 #[derive(Debug, Args)]
 pub struct TraceArgs {
@@ -94,6 +103,10 @@ pub struct TraceArgs {
     /// seen, which makes a verdict inconclusive.
     #[arg(long)]
     pub no_hold: bool,
+    /// What happens when events come faster than they can be read: lose some, which is counted and
+    /// makes a verdict inconclusive, or stop the target until they are read.
+    #[arg(long, value_enum, value_name = "WHAT", default_value_t = OnOverflow::Lose)]
+    pub on_overflow: OnOverflow,
     /// Memory for events that wait to be read; a power of two.
     #[arg(long, value_name = "SIZE", value_parser = ring_size, default_value = "64MiB")]
     pub ring_size: u32,

@@ -74,6 +74,7 @@ fn machine(report: &mut Report) {
         min_size: 0,
         follow: false,
         hold: false,
+        pause: false,
     };
     match Probes::load(&plan) {
         Ok(probes) if probes.has_multi_links() => {

@@ -7,7 +7,7 @@ use std::{
 
 use anyhow::{Context as _, anyhow};
 
-use super::args::{AttachArgs, Cli, RunArgs, TestArgs, TraceArgs};
+use super::args::{AttachArgs, Cli, OnOverflow, RunArgs, TestArgs, TraceArgs};
 use crate::{
     growth::Budget,
     session::{Plan, Ready, Rhythm, Subject, TestPlan, TraceOptions},
@@ -78,6 +78,7 @@ fn plan(trace: &TraceArgs, warmup: u32, follow: bool, cli: &Cli, words: &[OsStri
             custom: trace.probes.clone(),
             follow,
             hold: follow && !trace.no_hold,
+            pause: trace.on_overflow == OnOverflow::Pause,
         },
         progress: !cli.quiet && io::stderr().is_terminal(),
     }

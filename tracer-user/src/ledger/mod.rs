@@ -247,6 +247,7 @@ impl Ledger {
     fn turn(&mut self, turn: &SpaceEvent) -> Booked {
         let id = SpaceId(turn.space);
         match turn.turn {
+            Turn::Pause => {}
             Turn::Thread => {
                 self.threads.insert(turn.tid, id);
             }

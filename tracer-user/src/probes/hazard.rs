@@ -63,6 +63,7 @@ fn probe(child: Pid, ready: OwnedFd, go: OwnedFd) -> Result<(), ProbeError> {
         min_size: 0,
         follow: false,
         hold: false,
+        pause: false,
     };
     let mut probes = Probes::load(&plan)?;
     let own = File::open("/proc/self/exe").map_err(ask)?;

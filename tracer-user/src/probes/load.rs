@@ -46,6 +46,8 @@ pub struct LoadPlan {
     pub follow: bool,
     /// May a process be stopped until its probes are in place?
     pub hold: bool,
+    /// Is a process stopped when the ring is half full, until it is read?
+    pub pause: bool,
 }
 
 /// Programs and maps in the kernel.
@@ -61,6 +63,8 @@ pub(super) fn load(plan: &LoadPlan) -> Result<Loaded, ProbeError> {
     check_kernel()?;
     let identity = super::namespace::identify(plan.pid)?;
     let task = kernel_types::task_fields()?;
+    let ring_bytes = u64::from(plan.ring_bytes);
+    let (pause_at, full_at) = (if plan.pause { ring_bytes / 2 } else { 0 }, ring_bytes / 8 * 7);
     let plain = object::without_tail_calls();
     let mut ebpf = EbpfLoader::new()
         .override_global("TARGET_TGID", &identity.pid, true)
@@ -69,6 +73,8 @@ pub(super) fn load(plan: &LoadPlan) -> Result<Loaded, ProbeError> {
         .override_global("PID_NS_INO", &identity.ino, true)
         .override_global("FOLLOW", &u64::from(plan.follow), true)
         .override_global("HOLD", &u64::from(plan.hold), true)
+        .override_global("PAUSE_AT", &pause_at, true)
+        .override_global("FULL_AT", &full_at, true)
         .override_global("TASK_PID", &task.pid, true)
         .override_global("TASK_TGID", &task.tgid, true)
         .override_global("TASK_MM", &task.mm, true)

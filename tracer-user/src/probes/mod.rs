@@ -176,7 +176,7 @@ impl Probes {
     pub fn load(plan: &LoadPlan) -> Result<Self, ProbeError> {
         let mut loaded = load::load(plan)?;
         targets::begin(&mut loaded.ebpf, loaded.first)?;
-        let guard = plan.hold.then(|| targets::guard(&loaded.ebpf)).transpose()?;
+        let guard = (plan.hold || plan.pause).then(|| targets::guard(&loaded.ebpf)).transpose()?;
         let tracepoints = attach::tracepoints(&mut loaded.ebpf)?;
         Ok(Self { tracepoints, attached: HashMap::new(), loaded, guard })
     }

@@ -94,16 +94,19 @@ impl Probes {
         state(&mut self.loaded.ebpf)?.set(FIRST_HOLDS, 1, 0).map_err(ask)
     }
 
-    /// Lets a process go on that is held.
+    /// Lets a process go on that is held, perhaps by several of its threads, and answers since
+    /// when.
     ///
     /// # Errors
     /// When the map cannot be written.
-    pub fn release(&mut self, hold: Hold) -> Result<Continued, ProbeError> {
+    pub fn release(&mut self, process: u32, holds: &[Hold]) -> Result<Continued, ProbeError> {
         let mut held = table::<u64>(&mut self.loaded.ebpf, HELD)?;
-        let since = held.get(&hold.0, 0).ok();
-        guard::continue_process(hold.process());
+        let since = holds.iter().filter_map(|hold| held.get(&hold.0, 0).ok()).min();
+        guard::continue_process(process);
         // After the signal: should this process die in between, the guard sends another.
-        let _ = held.remove(&hold.0);
+        for hold in holds {
+            let _ = held.remove(&hold.0);
+        }
         Ok(match since {
             Some(since) => Continued::InTime {
                 waited: Duration::from_nanos(guard::monotonic_now().saturating_sub(since)),

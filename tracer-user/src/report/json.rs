@@ -95,7 +95,7 @@ mod tests {
         };
         remove(&mut old, &["mappings"]);
         remove(&mut old["growth"], &["mapped_bytes", "ended_bytes", "ended_blocks"]);
-        remove(&mut old, &["processes", "processes_omitted", "holds"]);
+        remove(&mut old, &["processes", "processes_omitted", "holds", "pauses"]);
         for batch in old["batches"].as_array_mut().expect("a list") {
             let sizes = ["pss", "anonymous", "swap", "mapped", "arena", "shared", "file"];
             let names: Vec<_> = sizes.iter().map(|size| format!("{size}_bytes")).collect();
@@ -122,7 +122,7 @@ mod tests {
         assert_eq!(
             keys(&value),
             "batches budget command duration_s exit_code growth holds losses mappings measured \
-             notices processes processes_omitted reasons schema stacks started target tool verdict \
+             notices pauses processes processes_omitted reasons schema stacks started target tool verdict \
              warmup"
         );
         assert_eq!(

@@ -10,6 +10,7 @@ pub mod folder;
 pub mod json;
 pub mod markdown;
 mod memory;
+pub mod merge;
 pub mod model;
 pub mod names;
 mod processes;

@@ -56,6 +56,9 @@ pub struct Session {
     /// How processes were stopped until their probes were in place.
     #[serde(default)]
     pub holds: Holds,
+    /// How processes were stopped because the buffer for events was half full.
+    #[serde(default)]
+    pub pauses: Holds,
     /// What was lost, by kind; every kind is there, also at zero.
     pub losses: BTreeMap<String, u64>,
 }
@@ -263,7 +266,7 @@ pub struct ProcessGrowth {
     pub mapped_bytes: i64,
 }
 
-/// How processes were stopped until their probes were in place.
+/// How processes were stopped.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Holds {
     /// How often.

@@ -7,7 +7,7 @@ use super::names;
 
 /// One line of the tree.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Line {
+pub(super) struct Line {
     /// Generations below the target.
     pub depth: usize,
     /// Requested bytes gained, up to the end of those that have ended.
@@ -21,7 +21,7 @@ pub struct Line {
 }
 
 /// The tree, parents before their children. Empty when the target is alone.
-pub fn lines(session: &Session) -> Vec<Line> {
+pub(super) fn lines(session: &Session) -> Vec<Line> {
     let mut lines = Vec::new();
     if session.processes.len() < 2 {
         return lines;

@@ -70,6 +70,7 @@ pub(crate) fn session(stacks: &[(i64, &[&str])]) -> Session {
         processes: vec![process(4242, 1, "/opt/server", net)],
         processes_omitted: 0,
         holds: Holds::default(),
+        pauses: Holds::default(),
         losses: [
             "events",
             "stacks",

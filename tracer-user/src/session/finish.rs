@@ -19,6 +19,7 @@ use crate::{
     report::{
         Options,
         folder::Folder as Files,
+        merge,
         model::{self, Session},
         names,
     },
@@ -129,9 +130,10 @@ impl Folder {
         };
         let changed = tracer.batches().changed_stacks();
         session.stacks = stacks(tracer, &changed);
-        session.mappings = mappings(tracer);
+        session.mappings = merge::mappings(mappings(tracer));
         processes::name_makers(tracer, &mut session.processes);
         let cut_bytes = bytes_of_cut_stacks(tracer, &changed, &session.stacks);
+        session.stacks = merge::stacks(session.stacks);
         let notices = notices(&growth, tracer.batches(), cut_bytes);
         session.notices = notices
             .iter()
@@ -209,6 +211,7 @@ impl Folder {
             processes: processes::rows(tracer),
             processes_omitted: tracer.omitted_members(),
             holds: processes::holds(tracer),
+            pauses: processes::pauses(tracer),
             losses: losses.entries().map(|(key, count)| (key.to_owned(), count)).collect(),
         })
     }

@@ -51,7 +51,15 @@ pub(super) fn name_makers(tracer: &Tracer, rows: &mut [model::Process]) {
 
 /// How processes were stopped for their probes.
 pub(super) fn holds(tracer: &Tracer) -> model::Holds {
-    let Holds { count, longest, total } = tracer.holds();
+    holds_of(tracer.holds())
+}
+
+/// How processes were stopped because the ring was too full.
+pub(super) fn pauses(tracer: &Tracer) -> model::Holds {
+    holds_of(tracer.pauses())
+}
+
+fn holds_of(Holds { count, longest, total }: Holds) -> model::Holds {
     model::Holds { count, longest_s: longest.as_secs_f64(), total_s: total.as_secs_f64() }
 }
 

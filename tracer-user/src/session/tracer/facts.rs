@@ -109,6 +109,11 @@ impl Tracer {
         self.holds
     }
 
+    /// How often and how long processes were stopped because the ring was too full.
+    pub fn pauses(&self) -> Holds {
+        self.pauses
+    }
+
     /// Processes that the target made and that were not traced, because nobody asked for it.
     ///
     /// # Errors

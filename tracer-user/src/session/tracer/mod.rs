@@ -14,9 +14,9 @@ use std::{
     time::{Duration, Instant},
 };
 
-use anyhow::Context as _;
+use anyhow::{Context as _, bail};
 use rustc_hash::FxHashMap;
-use tracer_common::event::FIRST_SPACE;
+use tracer_common::{decode::Hold, event::FIRST_SPACE};
 
 use crate::{
     batches::{Batch, Batches, Facts, Resident},
@@ -53,6 +53,8 @@ pub struct TraceOptions {
     pub follow: bool,
     /// May a process be stopped until its probes are in place?
     pub hold: bool,
+    /// Is a process stopped rather than that events are lost?
+    pub pause: bool,
 }
 
 /// A target under trace.
@@ -83,6 +85,9 @@ pub struct Tracer {
     last_look: Instant,
     n_adopted: u64,
     holds: Holds,
+    pauses: Holds,
+    /// Processes that wait until the ring is read.
+    paused: FxHashMap<u32, Vec<Hold>>,
     late_probes: u64,
     follows: bool,
     may_hold: bool,
@@ -121,6 +126,13 @@ impl Tracer {
                 "processes are not held until their probes are in place: that needs cap_kill"
             );
         }
+        if options.pause && !(rights::may_signal()? && can_follow(process.pid)?) {
+            bail!(
+                "--on-overflow pause needs cap_kill, and the target's pid namespace: outlive could \
+                 not let process {} go on",
+                process.pid
+            );
+        }
         let plan = LoadPlan {
             pid: process.pid,
             ring_bytes: options.ring_bytes,
@@ -128,6 +140,7 @@ impl Tracer {
             min_size: options.min_size,
             follow: follows,
             hold: may_hold,
+            pause: options.pause,
         };
         let mut probes = Probes::load(&plan)?;
         let intake = Intake::new(probes.take_ring()?);
@@ -159,6 +172,8 @@ impl Tracer {
             last_look: Instant::now(),
             n_adopted: 0,
             holds: Holds::default(),
+            pauses: Holds::default(),
+            paused: FxHashMap::default(),
             late_probes: 0,
             follows,
             may_hold,

@@ -85,7 +85,10 @@ impl Tracer {
             n_records += n_read;
             match turn {
                 Some(turn) => self.take(turn),
-                None => return Read { n_records, paused },
+                None => {
+                    self.release_paused();
+                    return Read { n_records, paused };
+                }
             }
         }
     }

@@ -33,6 +33,8 @@ pub(super) enum Turn {
     Exec(Space),
     /// A process that waits has mapped code.
     Code(Hold),
+    /// A process waits until the ring is read up to here.
+    Pause(Hold),
 }
 
 impl Turn {
@@ -41,13 +43,14 @@ impl Turn {
         match *event {
             Event::Space(space) if space.turn == Kind::Born => Some(Self::Born(space)),
             Event::Space(space) if space.turn == Kind::Exec => Some(Self::Exec(space)),
+            Event::Space(space) if space.turn == Kind::Pause => space.hold.map(Self::Pause),
             Event::Range(Range { hold, .. }) => hold.map(Self::Code),
             _ => None,
         }
     }
 }
 
-/// How often and how long processes were stopped for their probes.
+/// How often and how long processes were stopped, for their probes or for want of room.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Holds {
     /// Number of times.
@@ -58,11 +61,20 @@ pub struct Holds {
     pub total: Duration,
 }
 
+impl Holds {
+    fn add(&mut self, waited: Duration) {
+        self.count += 1;
+        self.total += waited;
+        self.longest = self.longest.max(waited);
+    }
+}
+
 impl Tracer {
     pub(super) fn take(&mut self, turn: Turn) {
         match turn {
             Turn::Born(space) => self.born(&space),
             Turn::Exec(space) => self.exec(&space),
+            Turn::Pause(hold) => self.paused.entry(hold.process()).or_default().push(hold),
             Turn::Code(hold) => {
                 self.attach_in(hold.process());
                 self.release(hold);
@@ -166,20 +178,25 @@ impl Tracer {
         }
     }
 
+    /// Lets those go on for whom the ring was too full, now that it is read. What was lost
+    /// meanwhile has its own counter.
+    pub(super) fn release_paused(&mut self) {
+        for (pid, holds) in std::mem::take(&mut self.paused) {
+            self.wait_for_stop(pid);
+            match self.probes.release(pid, &holds) {
+                Ok(Continued::InTime { waited }) => self.pauses.add(waited),
+                Ok(Continued::TooLate) => log::info!("process {pid} went on by itself"),
+                Err(error) => log::warn!("{error}"),
+            }
+        }
+    }
+
     fn release(&mut self, hold: Hold) {
         let pid = hold.process();
-        // The signal that stops it is on its way and must not come after the one that continues.
-        let until = Instant::now() + STOPPING;
-        while Instant::now() < until
-            && process::Status::read(pid).is_ok_and(|now| !now.is_stopped() && !now.stop_pending)
-        {
-            thread::sleep(Duration::from_micros(50));
-        }
-        match self.probes.release(hold) {
+        self.wait_for_stop(pid);
+        match self.probes.release(pid, &[hold]) {
             Ok(Continued::InTime { waited }) => {
-                self.holds.count += 1;
-                self.holds.total += waited;
-                self.holds.longest = self.holds.longest.max(waited);
+                self.holds.add(waited);
                 if let Some(member) = self.tree.get_mut(pid) {
                     member.held += waited;
                 }
@@ -189,6 +206,16 @@ impl Tracer {
                 log::warn!("{error}");
                 self.is_late(pid, "nothing is known of its hold");
             }
+        }
+    }
+
+    /// The signal that stops it is on its way and must not come after the one that continues.
+    fn wait_for_stop(&self, pid: u32) {
+        let until = Instant::now() + STOPPING;
+        while Instant::now() < until
+            && process::Status::read(pid).is_ok_and(|now| !now.is_stopped() && !now.stop_pending)
+        {
+            thread::sleep(Duration::from_micros(50));
         }
     }
 

@@ -17,7 +17,7 @@ pub struct Status {
     pub parent: u32,
     /// Effective user id.
     pub uid: u32,
-    /// Is a SIGSTOP on its way to the process?
+    /// Is a SIGSTOP on its way to the thread, or to its process?
     pub stop_pending: bool,
     /// Id in each nested pid namespace, outermost first.
     pub ns_pids: Vec<u32>,
@@ -83,9 +83,11 @@ impl Status {
             state: field("State")?.chars().next()?,
             tgid: number("Tgid")?,
             parent: number("PPid").unwrap_or(0),
-            stop_pending: field("ShdPnd")
-                .and_then(|mask| u64::from_str_radix(mask, 16).ok())
-                .is_some_and(|mask| mask >> (libc::SIGSTOP - 1) & 1 == 1),
+            stop_pending: ["SigPnd", "ShdPnd"].into_iter().any(|key| {
+                field(key)
+                    .and_then(|mask| u64::from_str_radix(mask, 16).ok())
+                    .is_some_and(|mask| mask >> (libc::SIGSTOP - 1) & 1 == 1)
+            }),
             uid: field("Uid")?.split_whitespace().nth(1)?.parse().ok()?,
             ns_pids: field("NSpid")
                 .map(|ids| ids.split_whitespace().filter_map(|id| id.parse().ok()).collect())
