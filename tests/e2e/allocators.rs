@@ -26,6 +26,7 @@ crate::tests![
     [Bpf, C] a_library_that_is_bound_to_its_own_allocator,
     [Bpf, C] a_second_c_library_in_another_namespace,
     [Bpf, C] an_allocator_that_comes_late_leaves_no_verdict,
+    [Bpf, C] an_allocator_that_comes_and_goes_leaves_no_verdict,
     [Bpf, C] an_allocator_that_cannot_be_probed_leaves_no_verdict,
     [Bpf, C] described_allocators_and_resources,
     [Bpf, C] a_description_that_matches_nothing_is_said,
@@ -227,6 +228,16 @@ fn an_allocator_that_comes_late_leaves_no_verdict() {
     let measured = measure(&opened("late", &library));
     assert_eq!(measured.session.verdict, "inconclusive", "{}", measured.story());
     measured.run.expect_code(3);
+}
+
+/// Opened and closed within a batch: no look into the memory map would find it.
+fn an_allocator_that_comes_and_goes_leaves_no_verdict() {
+    let library = Build::library("c/lib_own_malloc.c", "libown.so");
+    let program = Program::new(Build::c("closed_library.c").flag("-ldl").build())
+        .arg(library.build().display().to_string());
+    let measured = measure(&program.arg("late"));
+    assert_eq!(measured.session.verdict, "inconclusive", "{}", measured.story());
+    assert!(measured.run.stdout.contains("late-allocator"), "{}", measured.story());
 }
 
 fn an_allocator_that_cannot_be_probed_leaves_no_verdict() {

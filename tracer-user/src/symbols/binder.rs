@@ -1,11 +1,13 @@
 //! Binds addresses to objects while the target still maps them.
 
+use std::collections::VecDeque;
 use std::fs::{File, OpenOptions};
 use std::io::BufReader;
 use std::os::unix::fs::OpenOptionsExt as _;
 
 use rustc_hash::{FxHashMap, FxHashSet};
 
+use crate::target::arrivals::Arrivals;
 use crate::target::mappings::{FileId, Mapping, Mappings};
 use crate::target::objects::{open_mapped, path_of};
 use crate::target::process::Process;
@@ -63,6 +65,12 @@ pub struct Binder {
     /// Pages where nothing was found in the memory map as it is held. Without it, each
     /// stack of a broken walk would have the map read again.
     missing: FxHashSet<u64>,
+    /// Tells what is mapped between two looks; `None` where the kernel does not.
+    arrivals: Option<Arrivals>,
+    /// What it told, the latest last: mappings that may be gone by now.
+    past: VecDeque<Mapping>,
+    /// Of these, what nobody has asked for yet.
+    fresh: Vec<Mapping>,
     /// The target's `/tmp`, which may be another than ours. Held open because it cannot be
     /// reached any more when the target has ended.
     tmp: Option<File>,
@@ -72,6 +80,9 @@ pub struct Binder {
 /// Enough to tell pages apart on every machine.
 const PAGE_SHIFT: u32 = 12;
 
+/// Mappings that are remembered when they are gone.
+const MOST_PAST: usize = 1024;
+
 impl Binder {
     /// A binder for this process, as it is now.
     pub fn new(process: &Process) -> Self {
@@ -80,7 +91,14 @@ impl Binder {
             .custom_flags(libc::O_PATH | libc::O_DIRECTORY)
             .open(format!("/proc/{}/root/tmp", process.pid));
         let pid = process.status().map_or(process.pid, |status| status.inner_pid());
+        let arrivals = Arrivals::watch(process.pid);
+        let arrivals = arrivals.inspect_err(|error| {
+            log::info!("libraries that are closed at once will have no names: {error}");
+        });
         let mut binder = Self {
+            arrivals: arrivals.ok(),
+            past: VecDeque::new(),
+            fresh: Vec::new(),
             mappings: Mappings::default(),
             objects: Vec::new(),
             ids: FxHashMap::default(),
@@ -105,6 +123,35 @@ impl Binder {
         }
     }
 
+    /// Executable mappings of files that were made since the last call.
+    pub fn arrived(&mut self, process: &Process) -> Vec<Mapping> {
+        self.note_arrivals(process);
+        std::mem::take(&mut self.fresh)
+    }
+
+    fn note_arrivals(&mut self, process: &Process) {
+        let arrived = self.arrivals.as_mut().map_or_else(Vec::new, Arrivals::take);
+        for mapping in &arrived {
+            // While it is there to be opened.
+            self.id(process, mapping);
+            self.past.retain(|past| past != mapping);
+            if self.past.len() == MOST_PAST {
+                self.past.pop_front();
+            }
+            self.past.push_back(mapping.clone());
+        }
+        if !arrived.is_empty() {
+            self.missing.clear();
+        }
+        self.fresh.extend(arrived);
+    }
+
+    /// What is mapped at this address, or was.
+    fn at(&self, address: u64) -> Option<&Mapping> {
+        let gone = || self.past.iter().rev().find(|mapping| mapping.contains(address));
+        self.mappings.at(address).or_else(gone)
+    }
+
     /// Opens what can be executed now: once the process has ended, its objects cannot be
     /// reached by way of it any more.
     fn open_objects(&mut self, process: &Process) {
@@ -121,8 +168,9 @@ impl Binder {
         let address = return_addr.saturating_sub(1);
         if self.mappings.at(address).is_none() && !self.missing.contains(&(address >> PAGE_SHIFT)) {
             self.refresh(process);
+            self.note_arrivals(process);
         }
-        let Some(mapping) = self.mappings.at(address) else {
+        let Some(mapping) = self.at(address) else {
             self.missing.insert(address >> PAGE_SHIFT);
             return Bound { address, object: None, offset: address };
         };

@@ -201,6 +201,7 @@ impl Tracer {
 
     /// Reads what is there, up to one turn.
     fn read(&mut self) {
+        self.look_at_arrivals();
         let (n_read, paused) = self.read_until(None);
         self.pause = match paused {
             Paused::Full => Duration::ZERO,
@@ -286,16 +287,40 @@ impl Tracer {
                 log::warn!("{error}");
             }
         }
+        self.attach_late(Self::attach_new);
+    }
+
+    /// Looks into objects as soon as the target has mapped them. One that has gone already is
+    /// probed for its return.
+    fn look_at_arrivals(&mut self) {
+        let arrived = self.binder.arrived(&self.process);
+        if arrived.is_empty() {
+            return;
+        }
+        // A new program is not told from a library before its exec is done.
+        let program = self.process.executes();
+        if arrived.iter().any(|mapping| program.as_ref().is_some_and(|at| **at == *mapping.path)) {
+            return;
+        }
+        self.attach_late(|tracer| {
+            let gone = tracer.allocators.find_gone(&tracer.process, &arrived)?;
+            tracer.attach_to(gone)?;
+            tracer.attach_new()
+        });
+    }
+
+    /// Attaches to what came meanwhile, and keeps in mind that it came late.
+    fn attach_late(&mut self, attach: impl FnOnce(&mut Self) -> anyhow::Result<()>) {
         let n_known = self.objects.len();
-        match self.attach_new() {
-            Ok(()) => {
-                let came = self.objects[n_known..].iter().filter(|object| object.hands_out());
-                self.late.extend(came.map(|object| object.path.to_string_lossy().into_owned()));
-            }
+        let attached = attach(self);
+        let came = self.objects[n_known..].iter().filter(|object| object.hands_out());
+        self.late.extend(came.map(|object| object.path.to_string_lossy().into_owned()));
+        match attached {
             Err(error) if self.process.has_ended() => {
                 log::info!("no look for new objects: {error:#}");
             }
             Err(error) => self.unprobed.push(format!("{error:#}")),
+            Ok(()) => {}
         }
     }
 

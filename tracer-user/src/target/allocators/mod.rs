@@ -135,9 +135,36 @@ impl Allocators {
         let mappings = process.mappings()?;
         let program_headers = process.auxv(libc::AT_PHDR)?;
         let program = program_headers.and_then(|addr| mappings.at(addr)).map(|at| at.file);
+        let found = self.search_all(process, &mappings.list, program);
+        process.check_alive()?;
+        Ok(found)
+    }
+
+    /// The allocators among these mappings that are there no more, and that no earlier call has
+    /// returned. What is mapped still is left to [`Allocators::find_new`].
+    ///
+    /// # Errors
+    /// When the process's memory map cannot be read.
+    pub fn find_gone(
+        &mut self,
+        process: &Process,
+        arrived: &[Mapping],
+    ) -> Result<Vec<AllocatorObject>, ProcessError> {
+        let now = process.mappings()?;
+        let is_gone = |mapping: &&Mapping| !now.list.iter().any(|at| at.file == mapping.file);
+        let gone: Vec<Mapping> = arrived.iter().filter(is_gone).cloned().collect();
+        Ok(self.search_all(process, &gone, None))
+    }
+
+    fn search_all(
+        &mut self,
+        process: &Process,
+        mappings: &[Mapping],
+        program: Option<FileId>,
+    ) -> Vec<AllocatorObject> {
         let mut found = Vec::new();
         let mut in_this_map = Vec::new();
-        for mapping in mappings.list.iter().filter(|at| at.is_executable() && at.has_file()) {
+        for mapping in mappings.iter().filter(|at| at.is_executable() && at.has_file()) {
             if in_this_map.contains(&mapping.file) {
                 continue;
             }
@@ -152,8 +179,7 @@ impl Allocators {
                     .push(Unreadable { path: name.into_owned(), reason: error.to_string() }),
             }
         }
-        process.check_alive()?;
-        Ok(found)
+        found
     }
 
     /// The allocators of this process, of which there must be one that hands out memory.
