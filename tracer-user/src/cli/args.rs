@@ -84,6 +84,10 @@ pub struct TraceArgs {
     /// has them. May be repeated.
     #[arg(long = "probe", value_name = "WHAT", value_parser = Custom::from_str)]
     pub probes: Vec<Custom>,
+    /// A library with an allocator that the target will load later, by its path as the target
+    /// sees it: probed before its first call. May be repeated.
+    #[arg(long = "library", value_name = "FILE")]
+    pub libraries: Vec<PathBuf>,
     /// Memory for events that wait to be read; a power of two.
     #[arg(long, value_name = "SIZE", value_parser = ring_size, default_value = "64MiB")]
     pub ring_size: u32,

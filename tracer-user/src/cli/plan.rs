@@ -76,6 +76,7 @@ fn plan(trace: &TraceArgs, warmup: u32, cli: &Cli, words: &[OsString]) -> Plan {
             min_size: trace.min_size,
             warmup,
             custom: trace.probes.clone(),
+            libraries: trace.libraries.clone(),
         },
         progress: !cli.quiet && io::stderr().is_terminal(),
     }

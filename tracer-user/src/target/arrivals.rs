@@ -64,10 +64,9 @@ impl Arrivals {
 fn processors(list: &str) -> impl Iterator<Item = u32> {
     list.trim().split(',').flat_map(|range| {
         let (first, last) = range.split_once('-').unwrap_or((range, range));
-        match (first.parse(), last.parse()) {
-            (Ok(first), Ok(last)) => first..=last,
-            // An empty range.
-            _ => 1..=0,
+        match (first.parse::<u32>(), last.parse::<u32>()) {
+            (Ok(first), Ok(last)) => first..last.saturating_add(1),
+            _ => 0..0,
         }
     })
 }
@@ -112,9 +111,11 @@ impl Ring {
         to.clear();
         for at in from..from + len as u64 {
             let place = PAGE + at as usize % RING_BYTES;
-            // SAFETY: within the mapping; the kernel has written this part and leaves it alone
-            // until the tail has passed it.
-            to.push(unsafe { self.memory.as_ptr().add(place).read_volatile() });
+            // SAFETY: within the mapping.
+            let byte = unsafe { self.memory.as_ptr().add(place) };
+            // SAFETY: the kernel has written this part and leaves it alone until the tail has
+            // passed it.
+            to.push(unsafe { byte.read_volatile() });
         }
     }
 }

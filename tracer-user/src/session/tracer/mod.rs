@@ -7,6 +7,7 @@ use std::{
     collections::BTreeMap,
     ops::ControlFlow,
     os::fd::OwnedFd,
+    path::PathBuf,
     pin::pin,
     time::{Duration, Instant},
 };
@@ -53,6 +54,8 @@ pub struct TraceOptions {
     pub warmup: u32,
     /// What is traced beside the known allocators.
     pub custom: Vec<Custom>,
+    /// Libraries that are probed before the target loads them.
+    pub libraries: Vec<PathBuf>,
 }
 
 /// A target under trace.
@@ -83,10 +86,10 @@ pub struct Tracer {
 }
 
 impl Tracer {
-    /// Loads the programs for this process. Nothing is attached yet.
+    /// Loads the programs for this process. Nothing is attached yet but what it is to load later.
     ///
     /// # Errors
-    /// When the kernel refuses.
+    /// When the kernel refuses, or a library that was named cannot be probed.
     pub fn load(process: Process, options: &TraceOptions) -> anyhow::Result<Self> {
         let status = process.status()?;
         let n_threads = status.n_threads;
@@ -101,7 +104,7 @@ impl Tracer {
         };
         let mut probes = Probes::load(&plan)?;
         let intake = Intake::new(probes.take_ring()?);
-        Ok(Self {
+        let mut tracer = Self {
             binder: Binder::new(&process),
             bound: FxHashMap::default(),
             probes,
@@ -120,7 +123,12 @@ impl Tracer {
             counts_every_size: options.min_size == 0,
             sees_whole_heap: false,
             run_times: log::log_enabled!(log::Level::Info).then(measure_runs).transpose()?,
-        })
+        };
+        for library in &options.libraries {
+            let found = tracer.allocators.find_ahead(&tracer.process, library)?;
+            tracer.attach_to(found)?;
+        }
+        Ok(tracer)
     }
 
     /// Attaches to the allocators that the process maps now.

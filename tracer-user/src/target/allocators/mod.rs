@@ -7,6 +7,7 @@
 mod custom;
 mod error;
 mod functions;
+mod symbols;
 
 use std::ffi::OsString;
 use std::fs::File;
@@ -19,9 +20,10 @@ use tracer_common::cookie::{Cookie, Shape};
 pub use self::custom::{Custom, CustomError};
 pub use self::error::{AllocatorError, Unreadable};
 pub use self::functions::Description;
-use super::elf::{Elf, ElfError, FileOffset, Function as ElfFunction, FunctionKind, Table};
+use self::symbols::{Described, custom_symbols, known_symbols};
+use super::elf::{Elf, ElfError, FileOffset, Function as ElfFunction, FunctionKind};
 use super::mappings::{FileId, Mapping};
-use super::objects::{OpenError, open_mapped};
+use super::objects::{OpenError, open_in_root, open_mapped};
 use super::process::{Process, ProcessError};
 use super::sites::{self, Site, SiteError};
 
@@ -156,6 +158,37 @@ impl Allocators {
         Ok(self.search_all(process, &gone, None))
     }
 
+    /// The allocators in a file that the process has not mapped yet, by its path as the process
+    /// sees it. They can be probed before their first call.
+    ///
+    /// # Errors
+    /// When it cannot be read, or has no function to probe.
+    pub fn find_ahead(
+        &mut self,
+        process: &Process,
+        path: &Path,
+    ) -> Result<Vec<AllocatorObject>, AllocatorError> {
+        let failed = |reason: String| AllocatorError::Library { path: path.to_owned(), reason };
+        let (file, id) =
+            open_in_root(process.pid, path).map_err(|error| failed(error.to_string()))?;
+        // Mapped nowhere: only the name and the file are looked at.
+        let mapping = Mapping {
+            start: 0,
+            end: 0,
+            perms: *b"r-xp",
+            offset: 0,
+            file: id,
+            path: path.into(),
+            deleted: false,
+        };
+        let found = self.search_file(&file, &mapping, false);
+        let found = found.map_err(|error| failed(error.to_string()))?;
+        if found.iter().all(|object| object.functions.is_empty()) {
+            return Err(failed("it has no function of an allocator".to_owned()));
+        }
+        Ok(found)
+    }
+
     fn search_all(
         &mut self,
         process: &Process,
@@ -215,14 +248,22 @@ impl Allocators {
         mapping: &Mapping,
         is_program: bool,
     ) -> Result<Vec<AllocatorObject>, SearchError> {
-        let file = open_mapped(process.pid, mapping)?;
+        self.search_file(&open_mapped(process.pid, mapping)?, mapping, is_program)
+    }
+
+    fn search_file(
+        &mut self,
+        file: &File,
+        mapping: &Mapping,
+        is_program: bool,
+    ) -> Result<Vec<AllocatorObject>, SearchError> {
         let metadata = file.metadata().map_err(ElfError::Read)?;
         let stamp = (metadata.len(), metadata.mtime(), metadata.mtime_nsec());
         if !metadata.is_file() || self.seen.insert(mapping.file, stamp) == Some(stamp) {
             return Ok(Vec::new());
         }
         self.searched.push(mapping.path.to_string_lossy().into_owned());
-        let elf = Elf::open(&file)?;
+        let elf = Elf::open(file)?;
         let name = Path::new(&mapping.path).file_name().unwrap_or(&mapping.path).to_string_lossy();
         let known = known_symbols(&elf, is_program)?;
         let mut sets = vec![(name.clone().into_owned(), known)];
@@ -258,82 +299,6 @@ enum SearchError {
     Open(#[from] OpenError),
     #[error(transparent)]
     Elf(#[from] ElfError),
-}
-
-/// Functions that continue on another stack. An allocator beside one of them may be left in the
-/// middle of a call.
-const STACK_SWITCHES: &[&str] = &[
-    "swapcontext",
-    "setcontext",
-    "jump_fcontext",
-    "ontop_fcontext",
-    "bthread_jump_fcontext",
-    "co_switch",
-];
-
-/// The C library itself has them for others; what it defines does not use them.
-fn is_c_library(elf: &Elf) -> Result<bool, ElfError> {
-    let start = |name: &str| name == "__libc_start_main";
-    Ok(!elf.functions(Table::Dynamic, start)?.is_empty())
-}
-
-/// A symbol, and what a function of its name does.
-type Described = (ElfFunction, Description);
-
-/// The symbols of an object that are a known allocator's functions.
-fn known_symbols(elf: &Elf, is_program: bool) -> Result<Vec<Described>, ElfError> {
-    let is_described = |name: &str| Description::of(name).is_some();
-    let mut symbols = elf.functions(Table::Dynamic, is_described)?;
-    let everything = elf.functions(Table::Full, is_described)?;
-    if is_program || elf.is_program {
-        symbols.extend(everything);
-        // A local function may be anything that happens to have the name. In a program without
-        // a loader it is the C library's when there is no other: the linker of a static PIE
-        // makes some of those local.
-        let has_library_within = is_program && !elf.asks_for_loader;
-        let shared: Vec<String> = symbols
-            .iter()
-            .filter(|symbol| symbol.is_shared)
-            .map(|symbol| symbol.name.clone())
-            .collect();
-        symbols.retain(|symbol| {
-            symbol.is_shared || (has_library_within && !shared.contains(&symbol.name))
-        });
-    } else {
-        // An allocator that a library keeps to itself has a name that nothing else has.
-        symbols
-            .extend(everything.into_iter().filter(|symbol| functions::is_prefixed(&symbol.name)));
-    }
-    // The usual `operator new` calls `malloc`, which is enough. One that stands beside the
-    // `malloc` of its object may hand out memory by itself.
-    let has_malloc = symbols.iter().any(|symbol| functions::is_malloc(&symbol.name));
-    let mut described: Vec<Described> = symbols
-        .into_iter()
-        .filter(|symbol| has_malloc || !functions::is_operator(&symbol.name))
-        .filter_map(|symbol| Description::of(&symbol.name).map(|what| (symbol, what)))
-        .collect();
-    described.sort_by_key(|(symbol, _)| functions::rank(&symbol.name));
-    // The kernel forgets a replaced return address when a call on a higher stack follows, and
-    // ends the target when it returns there after all (SIGILL).
-    if has_malloc && elf.names_any(STACK_SWITCHES)? && !is_c_library(elf)? {
-        for (_, what) in described.iter_mut().filter(|(_, what)| what.shape.returns_memory()) {
-            what.throws = true;
-        }
-    }
-    Ok(described)
-}
-
-/// The symbols of an object that the user describes. Whoever names a function means it,
-/// wherever it is.
-fn custom_symbols(elf: &Elf, custom: &Custom) -> Result<Vec<Described>, ElfError> {
-    let mut described = Vec::new();
-    for table in [Table::Dynamic, Table::Full] {
-        for symbol in elf.functions(table, |name| custom.function(name).is_some())? {
-            let what = custom.function(&symbol.name).cloned();
-            described.extend(what.map(|what| (symbol, what)));
-        }
-    }
-    Ok(described)
 }
 
 /// One probe for each place, whatever names it has: two names of one place are one call.
