@@ -240,6 +240,14 @@ fn an_allocator_that_was_named_ahead_is_exact_from_its_first_call() {
     assert_eq!(measured.session.lost(), 0, "{}", measured.story());
     assert!(!measured.run.stdout.contains("late-allocator"), "{}", measured.story());
     assert_ne!(measured.session.verdict, "pass", "{}", measured.story());
+
+    // Named although it is there already: the same as not named.
+    let own = &opened("deep", &library);
+    measure_with(&["--library", &path], own).expect_exact();
+    let usual = Workload::start(&Program::new(Build::c("keep.c").build()));
+    let run =
+        Tool::new(["attach", "-d", "1s", "-i", "1s", "--library", &library_path("libc.so.6")]);
+    run.args(["-p".to_owned(), usual.pid().to_string()]).run().expect_code(0);
 }
 
 fn a_library_that_cannot_be_named_ahead_is_an_error() {

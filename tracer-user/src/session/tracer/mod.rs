@@ -136,8 +136,10 @@ impl Tracer {
     /// # Errors
     /// When there is none, or the kernel sets no probe.
     pub fn attach(&mut self) -> anyhow::Result<()> {
-        let found = self.allocators.find(&self.process)?;
+        let found = self.allocators.find_new(&self.process)?;
         self.attach_to(found)?;
+        // Perhaps one that was named ahead and is mapped already.
+        self.has_allocator()?;
         self.warn_of_missing();
         let mappings = self.process.mappings()?;
         if let Some(heap) = mappings.list.iter().find(|mapping| mapping.path == "[heap]") {
