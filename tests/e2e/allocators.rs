@@ -26,6 +26,9 @@ crate::tests![
     [Bpf, C] a_library_that_is_bound_to_its_own_allocator,
     [Bpf, C] a_second_c_library_in_another_namespace,
     [Bpf, C] an_allocator_that_comes_late_leaves_no_verdict,
+    [Bpf, C] an_allocator_that_was_named_ahead_is_exact_from_its_first_call,
+    [Bpf, C] a_library_that_cannot_be_named_ahead_is_an_error,
+    [Bpf, C] an_allocator_that_comes_and_goes_leaves_no_verdict,
     [Bpf, C] an_allocator_that_cannot_be_probed_leaves_no_verdict,
     [Bpf, C] described_allocators_and_resources,
     [Bpf, C] a_description_that_matches_nothing_is_said,
@@ -227,6 +230,42 @@ fn an_allocator_that_comes_late_leaves_no_verdict() {
     let measured = measure(&opened("late", &library));
     assert_eq!(measured.session.verdict, "inconclusive", "{}", measured.story());
     measured.run.expect_code(3);
+}
+
+fn an_allocator_that_was_named_ahead_is_exact_from_its_first_call() {
+    let library = Build::library("c/lib_own_malloc.c", "libown.so");
+    let path = library.build().display().to_string();
+    let measured = measure_with(&["--library", &path], &opened("late", &library));
+    assert_eq!(measured.session.growth_in("leaky_library"), measured.truth["leaky_library"]);
+    assert_eq!(measured.session.lost(), 0, "{}", measured.story());
+    assert!(!measured.run.stdout.contains("late-allocator"), "{}", measured.story());
+    assert_ne!(measured.session.verdict, "pass", "{}", measured.story());
+
+    // Named although it is there already: the same as not named.
+    let own = &opened("deep", &library);
+    measure_with(&["--library", &path], own).expect_exact();
+    let usual = Workload::start(&Program::new(Build::c("keep.c").build()));
+    let run =
+        Tool::new(["attach", "-d", "1s", "-i", "1s", "--library", &library_path("libc.so.6")]);
+    run.args(["-p".to_owned(), usual.pid().to_string()]).run().expect_code(0);
+}
+
+fn a_library_that_cannot_be_named_ahead_is_an_error() {
+    let without = Build::library("c/lib_leaky.c", "libleaky.so").build().display().to_string();
+    for (path, word) in [("/no/such.so", "No such file"), (&*without, "no function of an")] {
+        let run = Tool::new(["run", "--library", path, "--", "/bin/true"]).run();
+        run.expect_error(2, &[word]);
+    }
+}
+
+/// Opened and closed within a batch: no look into the memory map would find it.
+fn an_allocator_that_comes_and_goes_leaves_no_verdict() {
+    let library = Build::library("c/lib_own_malloc.c", "libown.so");
+    let program = Program::new(Build::c("closed_library.c").flag("-ldl").build())
+        .arg(library.build().display().to_string());
+    let measured = measure(&program.arg("late"));
+    assert_eq!(measured.session.verdict, "inconclusive", "{}", measured.story());
+    assert!(measured.run.stdout.contains("late-allocator"), "{}", measured.story());
 }
 
 fn an_allocator_that_cannot_be_probed_leaves_no_verdict() {

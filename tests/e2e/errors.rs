@@ -13,6 +13,7 @@ use outlive_tests::workload::{Program, Workload};
 
 crate::tests![
     [Bpf, Namespaces] without_rights_the_missing_right_is_named,
+    [Bpf, Namespaces, Capabilities] with_a_part_of_the_rights_the_rest_is_named,
     [Bpf, Namespaces] the_process_of_another_user_is_refused,
     [Bpf, Namespaces] a_kernel_without_types_is_refused,
     [Bpf] a_pid_that_nobody_has_is_refused,
@@ -54,6 +55,13 @@ fn attach(pid: i32) -> [String; 7] {
 fn without_rights_the_missing_right_is_named() {
     let target = sleeper(NOBODY);
     Tool::as_nobody(attach(target.pid())).run().expect_error(4, &["root", "CAP_"]);
+}
+
+fn with_a_part_of_the_rights_the_rest_is_named() {
+    let target = sleeper(NOBODY);
+    let run = Tool::by_nobody("cap_bpf,cap_perfmon=ep", attach(target.pid())).run();
+    run.expect_error(4, &["cap_sys_ptrace, cap_dac_read_search"]);
+    assert!(!run.stderr.contains("cap_bpf"), "{}", run.story());
 }
 
 fn the_process_of_another_user_is_refused() {

@@ -54,7 +54,11 @@ impl Tool {
         Self::by_nobody("cap_bpf,cap_perfmon,cap_sys_ptrace,cap_dac_read_search=ep", args)
     }
 
-    fn by_nobody<A: Into<OsString>>(capabilities: &str, args: impl IntoIterator<Item = A>) -> Self {
+    /// The same with other capabilities, written as `setcap` takes them; none when empty.
+    pub fn by_nobody<A: Into<OsString>>(
+        capabilities: &str,
+        args: impl IntoIterator<Item = A>,
+    ) -> Self {
         let scratch = Scratch::new();
         let (original, copy) =
             (binary().unwrap_or_else(|err| panic!("{err}")), scratch.join("outlive"));

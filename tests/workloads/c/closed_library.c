@@ -1,15 +1,20 @@
 /* Per batch, opens the library that the first argument names, leaves 100 blocks of 64 bytes in
- * its leaky_library(), and closes it. */
+ * its leaky_library(), and closes it. "late": from the fourth batch on. */
+#define _GNU_SOURCE
 #include <dlfcn.h>
 
 #include "batch.h"
 
 static struct site sites[] = {SITE(leaky_library)};
 static const char *path;
+static int first = 1;
 
 static void batch(int n) {
-    (void)n;
-    void *library = dlopen(path, RTLD_NOW);
+    void *volatile p = malloc(1);
+    free(p);
+    if (n < first)
+        return;
+    void *library = dlopen(path, RTLD_NOW | RTLD_DEEPBIND);
     if (!library)
         _exit(72);
     void *(*leak)(size_t);
@@ -21,5 +26,7 @@ static void batch(int n) {
 
 int main(int argc, char **argv) {
     path = argc > 1 ? argv[1] : "";
+    if (argc > 2)
+        first = 4;
     return BATCHES(batch, sites);
 }

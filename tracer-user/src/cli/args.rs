@@ -107,6 +107,10 @@ pub struct TraceArgs {
     /// makes a verdict inconclusive, or stop the target until they are read.
     #[arg(long, value_enum, value_name = "WHAT", default_value_t = OnOverflow::Lose)]
     pub on_overflow: OnOverflow,
+    /// A library with an allocator that the target will load later, by its path as the target
+    /// sees it: probed before its first call. May be repeated.
+    #[arg(long = "library", value_name = "FILE")]
+    pub libraries: Vec<PathBuf>,
     /// Memory for events that wait to be read; a power of two.
     #[arg(long, value_name = "SIZE", value_parser = ring_size, default_value = "64MiB")]
     pub ring_size: u32,

@@ -79,6 +79,7 @@ fn plan(trace: &TraceArgs, warmup: u32, follow: bool, cli: &Cli, words: &[OsStri
             follow,
             hold: follow && !trace.no_hold,
             pause: trace.on_overflow == OnOverflow::Pause,
+            libraries: trace.libraries.clone(),
         },
         progress: !cli.quiet && io::stderr().is_terminal(),
     }

@@ -292,7 +292,8 @@ fn doubts(tracer: &Tracer, ending: &Ending) -> Vec<String> {
         let objects = late.join(", ");
         doubts.push(format!(
             "late-allocator: {objects} came into the target while batches ran, and what was \
-             allocated there before is not in the figures; let the warm-up load it"
+             allocated there before is not in the figures; let the warm-up load it, or name it with \
+             --library"
         ));
     }
     doubts.extend(tracer.unprobed().iter().map(|error| format!("unprobed: {error}")));

@@ -6,6 +6,7 @@ use std::os::unix::fs::OpenOptionsExt as _;
 
 use rustc_hash::{FxHashMap, FxHashSet};
 
+use crate::target::arrivals::Arrivals;
 use crate::target::mappings::{FileId, Mapping, Mappings};
 use crate::target::objects::{open_mapped, path_of};
 use crate::target::process::Process;
@@ -82,6 +83,10 @@ struct AddressMap {
     /// Pages where nothing was found in the memory map as it is held. Without it, each
     /// stack of a broken walk would have the map read again.
     missing: FxHashSet<u64>,
+    /// Tells what is mapped between two looks, where that was asked for.
+    arrivals: Option<Arrivals>,
+    /// Of what it told, what nobody has asked for yet.
+    fresh: Vec<Mapping>,
     /// Where its process writes the names of the code that it generates. Looked for when such
     /// code is first met.
     generated: Option<GeneratedNames>,
@@ -137,6 +142,43 @@ impl Binder {
         map.missing.clear();
     }
 
+    /// Listens from here on to what this process maps, so that a library that is closed at once
+    /// keeps its names, and is told by [`Binder::arrived`].
+    pub fn watch(&mut self, space: u64, process: &Process) {
+        match Arrivals::watch(process.pid) {
+            Ok(arrivals) => self.spaces.entry(space).or_default().arrivals = Some(arrivals),
+            Err(error) => {
+                log::info!("libraries that are closed at once will have no names: {error}");
+            }
+        }
+    }
+
+    /// Executable mappings of files that were made since the last call, where they are listened to.
+    pub fn arrived(&mut self, space: u64, process: &Process) -> Vec<Mapping> {
+        self.note_arrivals(space, process);
+        self.spaces.get_mut(&space).map_or_else(Vec::new, |map| std::mem::take(&mut map.fresh))
+    }
+
+    fn note_arrivals(&mut self, space: u64, process: &Process) {
+        let map = self.spaces.get_mut(&space);
+        let Some(arrivals) = map.and_then(|map| map.arrivals.as_mut()) else { return };
+        let arrived = arrivals.take();
+        if arrived.is_empty() {
+            return;
+        }
+        for mapping in &arrived {
+            // While it is there to be opened.
+            self.id(process, mapping);
+        }
+        let map = self.spaces.entry(space).or_default();
+        map.former.retain(|former| !arrived.contains(former));
+        map.former.extend(arrived.iter().cloned());
+        let excess = map.former.len().saturating_sub(MOST_FORMER);
+        map.former.drain(..excess);
+        map.missing.clear();
+        map.fresh.extend(arrived);
+    }
+
     /// The address space is no more: nothing will be bound in it.
     pub fn close(&mut self, space: u64) {
         if let Some(map) = self.spaces.remove(&space)
@@ -157,6 +199,7 @@ impl Binder {
             .is_none_or(|map| map.mappings.at(address).is_none() && !map.missing.contains(&page));
         if needs_look {
             self.refresh(space, process);
+            self.note_arrivals(space, process);
         }
         let map = self.spaces.entry(space).or_default();
         let mut mapping = map.mappings.at(address);

@@ -15,6 +15,8 @@ pub mod elf;
 
 pub mod allocators;
 
+pub mod arrivals;
+
 pub mod sites;
 
 pub mod launch;

@@ -8,10 +8,11 @@ use std::fs::File;
 use std::io;
 use std::os::fd::AsRawFd as _;
 use std::os::unix::ffi::OsStrExt as _;
-use std::os::unix::fs::MetadataExt as _;
+use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 
 use memmap2::Mmap;
+use nix::fcntl::{OFlag, OpenHow, ResolveFlag, openat2};
 
 use super::mappings::{self, FileId, Mapping};
 
@@ -75,6 +76,25 @@ pub fn open_mapped(pid: u32, mapping: &Mapping) -> Result<File, OpenError> {
         path: mapping.path.clone().into(),
         inode: mapping.file.inode,
     }))
+}
+
+/// Opens a file by its path as a process sees it: links are followed within the process's root.
+/// Answers how the process's memory map would name it as well.
+///
+/// # Errors
+/// When there is no such file that can be read.
+pub fn open_in_root(pid: u32, path: &Path) -> io::Result<(File, FileId)> {
+    let root = File::options()
+        .read(true)
+        .custom_flags(libc::O_PATH | libc::O_DIRECTORY)
+        .open(format!("/proc/{pid}/root"))?;
+    // A pipe in its place is not waited for.
+    let how = OpenHow::new()
+        .flags(OFlag::O_RDONLY | OFlag::O_CLOEXEC | OFlag::O_NONBLOCK)
+        .resolve(ResolveFlag::RESOLVE_IN_ROOT);
+    let file = File::from(openat2(&root, path, how)?);
+    let id = mapped_id(&file).filter(|_| file.metadata().is_ok_and(|meta| meta.is_file()));
+    Ok((file, id.ok_or(io::ErrorKind::InvalidInput)?))
 }
 
 /// A path by which the kernel finds this open file, for interfaces that take paths only.

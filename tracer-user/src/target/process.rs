@@ -215,6 +215,11 @@ impl Process {
         n_ready == 1 && poll.revents & libc::POLLIN != 0
     }
 
+    /// Path of the executable that it runs now, which an `exec` replaces.
+    pub fn executes(&self) -> Option<PathBuf> {
+        fs::read_link(format!("/proc/{}/exe", self.pid)).ok()
+    }
+
     /// What it maps now.
     ///
     /// # Errors

@@ -10,6 +10,7 @@ use std::{
     cell::Cell,
     collections::{BTreeMap, BTreeSet},
     os::fd::OwnedFd,
+    path::PathBuf,
     rc::Rc,
     time::{Duration, Instant},
 };
@@ -55,6 +56,8 @@ pub struct TraceOptions {
     pub hold: bool,
     /// Is a process stopped rather than that events are lost?
     pub pause: bool,
+    /// Libraries that are probed before the target loads them.
+    pub libraries: Vec<PathBuf>,
 }
 
 /// A target under trace.
@@ -102,10 +105,10 @@ pub struct Tracer {
 }
 
 impl Tracer {
-    /// Loads the programs for this process. Nothing is attached yet.
+    /// Loads the programs for this process. Nothing is attached yet but what it is to load later.
     ///
     /// # Errors
-    /// When the kernel refuses.
+    /// When the kernel refuses, or a library that was named cannot be probed.
     pub fn load(process: Process, options: &TraceOptions) -> anyhow::Result<Self> {
         let status = process.status()?;
         let n_threads = status.n_threads;
@@ -151,7 +154,10 @@ impl Tracer {
         let process = tree.process_in(space).context("the target is not in its own tree")?;
         let mut binder = Binder::default();
         binder.refresh(space.0, &process);
-        Ok(Self {
+        if !may_hold {
+            binder.watch(space.0, &process);
+        }
+        let mut tracer = Self {
             binder,
             bound: FxHashMap::default(),
             probes,
@@ -182,7 +188,12 @@ impl Tracer {
             counts_every_size: options.min_size == 0,
             sees_whole_heap: false,
             run_times: log::log_enabled!(log::Level::Info).then(measure_runs).transpose()?,
-        })
+        };
+        for library in &options.libraries {
+            let found = tracer.allocators.look_ahead(&tracer.process, library)?;
+            tracer.attach_to(pid, found.into_iter().collect())?;
+        }
+        Ok(tracer)
     }
 
     /// Attaches to the allocators that the process maps now, and to its descendants when those are
@@ -192,8 +203,10 @@ impl Tracer {
     /// When there is none, or the kernel sets no probe.
     pub fn attach(&mut self) -> anyhow::Result<()> {
         let pid = self.process.pid;
-        let found = self.allocators.find(&self.process)?;
+        let found = self.allocators.look(&self.process)?;
         self.attach_to(pid, found.into_iter().collect())?;
+        // Perhaps one that was named ahead and is mapped already.
+        self.has_allocator()?;
         self.warn_of_missing();
         let mappings = self.process.mappings()?;
         if let Some(heap) = mappings.list.iter().find(|mapping| mapping.path == "[heap]") {

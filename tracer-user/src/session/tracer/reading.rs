@@ -67,6 +67,7 @@ impl Tracer {
 
     /// Reads what is there, up to one turn.
     fn read(&mut self) {
+        self.look_at_arrivals();
         let read = self.read_until(None);
         self.pause = match read.paused {
             Paused::Full => Duration::ZERO,
@@ -168,11 +169,41 @@ impl Tracer {
         }
         let pids: Vec<u32> = self.tree.living().map(|member| member.pid).collect();
         for pid in pids {
+            self.attach_late(pid, |tracer| tracer.attach_in(pid));
+        }
+    }
+
+    /// Looks into objects as soon as the first process has mapped them, where it is not held for
+    /// that. One that has gone already is probed for its return.
+    fn look_at_arrivals(&mut self) {
+        let Some(space) = self.ledger.space_of(self.process.pid) else { return };
+        let arrived = self.binder.arrived(space.0, &self.process);
+        if arrived.is_empty() {
+            return;
+        }
+        // A new program is not told from a library before its exec is done.
+        let program = self.process.executes();
+        if arrived.iter().any(|mapping| program.as_ref().is_some_and(|at| **at == *mapping.path)) {
+            return;
+        }
+        let pid = self.process.pid;
+        self.attach_late(pid, |tracer| {
+            match tracer.allocators.look_at_gone(&tracer.process, &arrived) {
+                Ok(gone) => tracer.attach_objects(pid, gone.into_iter().collect()),
+                Err(error) => log::info!("no look for allocators: {error}"),
+            }
+            tracer.attach_in(pid);
+        });
+    }
+
+    /// Attaches to what came meanwhile, and keeps in mind that it came late.
+    fn attach_late(&mut self, pid: u32, attach: impl FnOnce(&mut Self)) {
+        {
             let attached = |tracer: &Self| {
                 tracer.tree.get(pid).map(|member| member.attached.clone()).unwrap_or_default()
             };
             let known = attached(self);
-            self.attach_in(pid);
+            attach(self);
             let came = attached(self);
             let came = came.difference(&known).map(|index| &self.allocators.objects()[*index]);
             let came = came.filter(|object| object.hands_out());

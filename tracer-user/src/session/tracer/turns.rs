@@ -164,7 +164,7 @@ impl Tracer {
         }
     }
 
-    fn attach_objects(&mut self, pid: u32, wanted: BTreeSet<usize>) {
+    pub(super) fn attach_objects(&mut self, pid: u32, wanted: BTreeSet<usize>) {
         if let Err(error) = self.attach_to(pid, wanted) {
             // That it is gone is no loss; the next look finds out.
             let is_gone = self

@@ -1,5 +1,7 @@
 //! Why there is nothing to probe.
 
+use std::path::PathBuf;
+
 use super::super::Class;
 use super::super::process::ProcessError;
 
@@ -9,6 +11,17 @@ pub enum AllocatorError {
     /// The process could not be asked.
     #[error(transparent)]
     Process(#[from] ProcessError),
+    /// A library that was named beforehand cannot be probed.
+    #[error(
+        "the library {} cannot be probed ahead: {reason}; give its path as the target sees it",
+        path.display()
+    )]
+    Library {
+        /// Its path, as it was given.
+        path: PathBuf,
+        /// Why not.
+        reason: String,
+    },
     /// None of its objects defines one.
     #[error(
         "no allocator symbol in {}; outlive needs malloc and free in a mapped object, and cannot \
@@ -27,6 +40,7 @@ impl AllocatorError {
     pub const fn class(&self) -> Class {
         match self {
             Self::Process(error) => error.class(),
+            Self::Library { .. } => Class::Usage,
             Self::None { .. } => Class::Environment,
         }
     }

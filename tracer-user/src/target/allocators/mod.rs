@@ -7,23 +7,21 @@
 mod custom;
 mod error;
 mod functions;
+mod search;
+mod symbols;
 
 use std::ffi::OsString;
 use std::fs::File;
-use std::ops::Range;
-use std::os::unix::fs::MetadataExt as _;
-use std::path::Path;
 
-use rustc_hash::FxHashMap;
 use tracer_common::cookie::{Cookie, Shape};
 
 pub use self::custom::{Custom, CustomError};
 pub use self::error::{AllocatorError, Unreadable};
 pub use self::functions::Description;
-use super::elf::{Elf, ElfError, FileOffset, Function as ElfFunction, FunctionKind, Table};
-use super::mappings::{FileId, Mapping};
-use super::objects::{OpenError, open_mapped};
-use super::process::{Process, ProcessError};
+pub use self::search::{Allocators, ObjectIndex};
+use self::symbols::Described;
+use super::elf::{Elf, FileOffset, Function as ElfFunction, FunctionKind};
+use super::mappings::FileId;
 use super::sites::{self, Site, SiteError};
 
 /// A function to probe.
@@ -105,236 +103,6 @@ impl AllocatorObject {
     pub fn hands_out(&self) -> bool {
         self.functions.iter().any(|function| function.cookie.shape.returns_memory())
     }
-}
-
-/// Place of an object in the list of those that were found.
-pub type ObjectIndex = usize;
-
-/// The search for allocators, which may be repeated: objects come with `dlopen` and with other
-/// processes.
-#[derive(Debug, Default)]
-pub struct Allocators {
-    /// What the user describes beside the known allocators.
-    custom: Vec<Custom>,
-    /// What was looked at, and what was found in it.
-    seen: FxHashMap<FileId, Seen>,
-    objects: Vec<AllocatorObject>,
-    searched: Vec<String>,
-    unreadable: Vec<Unreadable>,
-}
-
-#[derive(Debug)]
-struct Seen {
-    /// Tells whether the file is still the same: inode numbers are given out again.
-    stamp: Stamp,
-    objects: Range<ObjectIndex>,
-}
-
-/// Size and time of the last change in seconds and nanoseconds.
-type Stamp = (u64, i64, i64);
-
-impl Allocators {
-    /// A search for the known allocators and these.
-    pub fn with(custom: Vec<Custom>) -> Self {
-        Self { custom, ..Self::default() }
-    }
-
-    /// The allocators that this process maps now.
-    ///
-    /// # Errors
-    /// When the process's memory map cannot be read.
-    pub fn look(&mut self, process: &Process) -> Result<Vec<ObjectIndex>, ProcessError> {
-        let mappings = process.mappings()?;
-        let program_headers = process.auxv(libc::AT_PHDR)?;
-        let program = program_headers.and_then(|addr| mappings.at(addr)).map(|at| at.file);
-        let mut found = Vec::new();
-        let mut in_this_map = Vec::new();
-        for mapping in mappings.list.iter().filter(|at| at.is_executable() && at.has_file()) {
-            if in_this_map.contains(&mapping.file) {
-                continue;
-            }
-            in_this_map.push(mapping.file);
-            let name = mapping.path.to_string_lossy();
-            match self.search(process, mapping, program == Some(mapping.file)) {
-                Ok(objects) => found.extend(objects),
-                // Code in something else than an object, such as an archive of classes.
-                Err(SearchError::Elf(ElfError::NotElf)) => {}
-                Err(error) => {
-                    let it = Unreadable { path: name.into_owned(), reason: error.to_string() };
-                    if !self.unreadable.contains(&it) {
-                        self.unreadable.push(it);
-                    }
-                }
-            }
-        }
-        process.check_alive()?;
-        Ok(found)
-    }
-
-    /// The allocators of this process, of which there must be one that hands out memory.
-    ///
-    /// # Errors
-    /// When there is none, naming the objects that were searched.
-    pub fn find(&mut self, process: &Process) -> Result<Vec<ObjectIndex>, AllocatorError> {
-        let found = self.look(process)?;
-        let hands_out = found.iter().any(|index| self.objects[*index].hands_out());
-        if hands_out { Ok(found) } else { Err(self.not_found()) }
-    }
-
-    /// Everything that was found so far, in any process.
-    pub fn objects(&self) -> &[AllocatorObject] {
-        &self.objects
-    }
-
-    /// That no search has found an allocator, with the objects it looked at.
-    pub fn not_found(&self) -> AllocatorError {
-        AllocatorError::None {
-            searched: self.searched.clone(),
-            unreadable: self.unreadable.clone(),
-        }
-    }
-
-    /// What the user describes beside the known allocators.
-    pub fn custom(&self) -> &[Custom] {
-        &self.custom
-    }
-
-    /// Mapped objects that could not be searched, so far.
-    pub fn unreadable(&self) -> &[Unreadable] {
-        &self.unreadable
-    }
-
-    fn search(
-        &mut self,
-        process: &Process,
-        mapping: &Mapping,
-        is_program: bool,
-    ) -> Result<Range<ObjectIndex>, SearchError> {
-        let file = open_mapped(process.pid, mapping)?;
-        let metadata = file.metadata().map_err(ElfError::Read)?;
-        let stamp = (metadata.len(), metadata.mtime(), metadata.mtime_nsec());
-        let begin = self.objects.len();
-        if !metadata.is_file() {
-            return Ok(begin..begin);
-        }
-        if let Some(seen) = self.seen.get(&mapping.file).filter(|seen| seen.stamp == stamp) {
-            return Ok(seen.objects.clone());
-        }
-        // Also when it cannot be read: it is not looked at again.
-        self.seen.insert(mapping.file, Seen { stamp, objects: begin..begin });
-        self.searched.push(mapping.path.to_string_lossy().into_owned());
-        let elf = Elf::open(&file)?;
-        let name = Path::new(&mapping.path).file_name().unwrap_or(&mapping.path).to_string_lossy();
-        let known = known_symbols(&elf, is_program)?;
-        let mut sets = vec![(name.clone().into_owned(), known)];
-        for custom in self.custom.iter().filter(|custom| custom.is_in(&name)) {
-            sets.push((custom.name.clone(), custom_symbols(&elf, custom)?));
-        }
-        for (family_name, described) in sets {
-            let family = u16::try_from(self.objects.len()).unwrap_or(u16::MAX);
-            let (functions, untraceable) = probes(&elf, &described, family);
-            if functions.is_empty() && untraceable.is_empty() {
-                continue;
-            }
-            self.objects.push(AllocatorObject {
-                path: mapping.path.clone(),
-                id: mapping.file,
-                build_id: elf.build_id.clone(),
-                family,
-                family_name,
-                functions,
-                untraceable,
-                file: file.try_clone().map_err(ElfError::Read)?,
-            });
-        }
-        let objects = begin..self.objects.len();
-        self.seen.insert(mapping.file, Seen { stamp, objects: objects.clone() });
-        Ok(objects)
-    }
-}
-
-#[derive(Debug, thiserror::Error)]
-enum SearchError {
-    #[error(transparent)]
-    Open(#[from] OpenError),
-    #[error(transparent)]
-    Elf(#[from] ElfError),
-}
-
-/// Functions that continue on another stack. An allocator beside one of them may be left in the
-/// middle of a call.
-const STACK_SWITCHES: &[&str] = &[
-    "swapcontext",
-    "setcontext",
-    "jump_fcontext",
-    "ontop_fcontext",
-    "bthread_jump_fcontext",
-    "co_switch",
-];
-
-/// The C library itself has them for others; what it defines does not use them.
-fn is_c_library(elf: &Elf) -> Result<bool, ElfError> {
-    let start = |name: &str| name == "__libc_start_main";
-    Ok(!elf.functions(Table::Dynamic, start)?.is_empty())
-}
-
-/// A symbol, and what a function of its name does.
-type Described = (ElfFunction, Description);
-
-/// The symbols of an object that are a known allocator's functions.
-fn known_symbols(elf: &Elf, is_program: bool) -> Result<Vec<Described>, ElfError> {
-    let is_described = |name: &str| Description::of(name).is_some();
-    let mut symbols = elf.functions(Table::Dynamic, is_described)?;
-    let everything = elf.functions(Table::Full, is_described)?;
-    if is_program || elf.is_program {
-        symbols.extend(everything);
-        // A local function may be anything that happens to have the name. In a program without
-        // a loader it is the C library's when there is no other: the linker of a static PIE
-        // makes some of those local.
-        let has_library_within = is_program && !elf.asks_for_loader;
-        let shared: Vec<String> = symbols
-            .iter()
-            .filter(|symbol| symbol.is_shared)
-            .map(|symbol| symbol.name.clone())
-            .collect();
-        symbols.retain(|symbol| {
-            symbol.is_shared || (has_library_within && !shared.contains(&symbol.name))
-        });
-    } else {
-        // An allocator that a library keeps to itself has a name that nothing else has.
-        symbols
-            .extend(everything.into_iter().filter(|symbol| functions::is_prefixed(&symbol.name)));
-    }
-    // The usual `operator new` calls `malloc`, which is enough. One that stands beside the
-    // `malloc` of its object may hand out memory by itself.
-    let has_malloc = symbols.iter().any(|symbol| functions::is_malloc(&symbol.name));
-    let mut described: Vec<Described> = symbols
-        .into_iter()
-        .filter(|symbol| has_malloc || !functions::is_operator(&symbol.name))
-        .filter_map(|symbol| Description::of(&symbol.name).map(|what| (symbol, what)))
-        .collect();
-    described.sort_by_key(|(symbol, _)| functions::rank(&symbol.name));
-    // The kernel forgets a replaced return address when a call on a higher stack follows, and
-    // ends the target when it returns there after all (SIGILL).
-    if has_malloc && elf.names_any(STACK_SWITCHES)? && !is_c_library(elf)? {
-        for (_, what) in described.iter_mut().filter(|(_, what)| what.shape.returns_memory()) {
-            what.throws = true;
-        }
-    }
-    Ok(described)
-}
-
-/// The symbols of an object that the user describes. Whoever names a function means it,
-/// wherever it is.
-fn custom_symbols(elf: &Elf, custom: &Custom) -> Result<Vec<Described>, ElfError> {
-    let mut described = Vec::new();
-    for table in [Table::Dynamic, Table::Full] {
-        for symbol in elf.functions(table, |name| custom.function(name).is_some())? {
-            let what = custom.function(&symbol.name).cloned();
-            described.extend(what.map(|what| (symbol, what)));
-        }
-    }
-    Ok(described)
 }
 
 /// One probe for each place, whatever names it has: two names of one place are one call.

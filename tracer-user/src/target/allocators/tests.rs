@@ -1,6 +1,8 @@
 use tracer_common::cookie::Shape;
 
+use super::symbols::known_symbols;
 use super::*;
+use crate::target::process::Process;
 use crate::target::sites::{Cost, N_ARGS};
 use crate::target::test_program::{Folder, Program};
 

@@ -1,0 +1,235 @@
+//! Code that a process maps, told by the kernel when it does.
+//!
+//! A library that is opened and closed between two looks into the memory map is in neither. The
+//! kernel's performance events tell of every executable mapping of a file, with its path. They
+//! are watched on every processor for all processes, since an event of one process covers only
+//! the threads that it has at the time; each costs the one that maps a copy of some hundred bytes.
+
+use std::ffi::OsString;
+use std::fs::{self, File};
+use std::io;
+use std::os::fd::{FromRawFd as _, OwnedFd};
+use std::os::unix::ffi::OsStringExt as _;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use memmap2::{MmapOptions, MmapRaw};
+
+use super::mappings::{FileId, Mapping};
+
+/// Bytes of one processor's ring: some four hundred mappings.
+const RING_BYTES: usize = 64 << 10;
+/// The page before the ring, which says what is in it.
+const PAGE: usize = 4096;
+/// Places in that page: how far the kernel has written, and how far we have read.
+const HEAD: usize = 1024;
+const TAIL: usize = 1032;
+
+/// Tells of executable mappings from the moment it was made.
+#[derive(Debug)]
+pub struct Arrivals {
+    pid: u32,
+    rings: Vec<Ring>,
+}
+
+/// The events of one processor. Closing the descriptor ends them.
+#[derive(Debug)]
+struct Ring {
+    _event: File,
+    memory: MmapRaw,
+}
+
+impl Arrivals {
+    /// Watches the process of this id.
+    ///
+    /// # Errors
+    /// When the kernel refuses, which costs names and nothing else.
+    pub fn watch(pid: u32) -> io::Result<Self> {
+        let online = fs::read_to_string("/sys/devices/system/cpu/online")?;
+        let rings = processors(&online).map(Ring::open).collect::<io::Result<_>>()?;
+        Ok(Self { pid, rings })
+    }
+
+    /// What it mapped since the last call, in the order of each processor. Events that found no
+    /// room are missing.
+    pub fn take(&mut self) -> Vec<Mapping> {
+        let mut arrived = Vec::new();
+        for ring in &mut self.rings {
+            ring.read(|record| arrived.extend(parse(record, self.pid)));
+        }
+        arrived
+    }
+}
+
+/// The numbers in a list such as `0-3,6`.
+fn processors(list: &str) -> impl Iterator<Item = u32> {
+    list.trim().split(',').flat_map(|range| {
+        let (first, last) = range.split_once('-').unwrap_or((range, range));
+        match (first.parse::<u32>(), last.parse::<u32>()) {
+            (Ok(first), Ok(last)) => first..last.saturating_add(1),
+            _ => 0..0,
+        }
+    })
+}
+
+impl Ring {
+    fn open(processor: u32) -> io::Result<Self> {
+        let event = File::from(open_event(processor)?);
+        let memory = MmapOptions::new().len(PAGE + RING_BYTES).map_raw(&event)?;
+        Ok(Self { _event: event, memory })
+    }
+
+    /// A number in the first page, which the kernel and we both write.
+    fn number(&self, place: usize) -> &AtomicU64 {
+        // SAFETY: within the first page of the mapping.
+        let at = unsafe { self.memory.as_mut_ptr().add(place) };
+        // SAFETY: aligned, mapped as long as `self`, and only ever used as an atomic here.
+        unsafe { AtomicU64::from_ptr(at.cast()) }
+    }
+
+    fn read(&mut self, mut use_record: impl FnMut(&[u8])) {
+        const HEADER: u64 = 8;
+        let head = self.number(HEAD).load(Ordering::Acquire);
+        let mut tail = self.number(TAIL).load(Ordering::Relaxed);
+        let mut record = Vec::new();
+        while tail + HEADER <= head {
+            self.copy(tail + 6, 2, &mut record);
+            let size = u64::from(u16::from_ne_bytes([record[0], record[1]]));
+            if size < HEADER || head < tail + size {
+                // Not what a kernel writes; what follows cannot be found.
+                tail = head;
+                break;
+            }
+            self.copy(tail, size as usize, &mut record);
+            use_record(&record);
+            tail += size;
+        }
+        self.number(TAIL).store(tail, Ordering::Release);
+    }
+
+    /// Copies bytes of the ring, which may go on at its beginning.
+    fn copy(&self, from: u64, len: usize, to: &mut Vec<u8>) {
+        to.clear();
+        for at in from..from + len as u64 {
+            let place = PAGE + at as usize % RING_BYTES;
+            // SAFETY: within the mapping.
+            let byte = unsafe { self.memory.as_ptr().add(place) };
+            // SAFETY: the kernel has written this part and leaves it alone until the tail has
+            // passed it.
+            to.push(unsafe { byte.read_volatile() });
+        }
+    }
+}
+
+/// An event that counts nothing and tells of mappings.
+fn open_event(processor: u32) -> io::Result<OwnedFd> {
+    /// The kernel's `perf_event_attr`, in its first published size.
+    #[repr(C)]
+    #[derive(Default)]
+    struct Attributes {
+        kind: u32,
+        size: u32,
+        config: u64,
+        sample_period: u64,
+        sample_type: u64,
+        read_format: u64,
+        flags: u64,
+        wakeup_events: u32,
+        breakpoint_type: u32,
+        config1: u64,
+    }
+    const SOFTWARE: u32 = 1;
+    /// With `SOFTWARE`: nothing.
+    const DUMMY: u64 = 9;
+    /// `mmap` and `mmap2`: executable mappings, with device and inode.
+    const MAPPINGS: u64 = 1 << 8 | 1 << 23;
+    const CLOSE_ON_EXEC: u64 = 1 << 3;
+    let attributes = Attributes {
+        kind: SOFTWARE,
+        size: size_of::<Attributes>() as u32,
+        config: DUMMY,
+        flags: MAPPINGS,
+        ..Attributes::default()
+    };
+    // SAFETY: the attributes are as long as their `size` says and live through the call.
+    let fd = unsafe {
+        libc::syscall(
+            libc::SYS_perf_event_open,
+            &raw const attributes,
+            -1,
+            processor,
+            -1,
+            CLOSE_ON_EXEC,
+        )
+    };
+    match i32::try_from(fd) {
+        // SAFETY: the kernel has just made it for us; nobody else knows it.
+        Ok(fd) if fd >= 0 => Ok(unsafe { OwnedFd::from_raw_fd(fd) }),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
+/// A record of a mapping of this process with a file; nothing for others.
+fn parse(record: &[u8], pid: u32) -> Option<Mapping> {
+    const MMAP2: u32 = 10;
+    /// In the second field: a build id stands in the place of device and inode.
+    const WITH_BUILD_ID: u16 = 1 << 14;
+    let word = |at: usize| Some(u32::from_ne_bytes(record.get(at..at + 4)?.try_into().ok()?));
+    let long = |at: usize| Some(u64::from_ne_bytes(record.get(at..at + 8)?.try_into().ok()?));
+    let misc = u16::from_ne_bytes(record.get(4..6)?.try_into().ok()?);
+    if word(0)? != MMAP2 || misc & WITH_BUILD_ID != 0 || word(8)? != pid {
+        return None;
+    }
+    let (start, len) = (long(16)?, long(24)?);
+    let file = FileId { dev_major: word(40)?, dev_minor: word(44)?, inode: long(48)? };
+    let name = record.get(72..)?.split(|byte| *byte == 0).next()?;
+    let (name, deleted) = match name.strip_suffix(b" (deleted)") {
+        Some(name) => (name, true),
+        None => (name, false),
+    };
+    (file.inode != 0).then(|| Mapping {
+        start,
+        end: start.saturating_add(len),
+        perms: *b"r-xp",
+        offset: long(32).unwrap_or(0),
+        file,
+        path: OsString::from_vec(name.to_vec()),
+        deleted,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn record(pid: u32, name: &[u8]) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        bytes.extend(10_u32.to_ne_bytes());
+        bytes.extend(2_u16.to_ne_bytes());
+        bytes.extend(0_u16.to_ne_bytes());
+        bytes.extend([pid, pid].map(u32::to_ne_bytes).concat());
+        bytes.extend([0x7000_u64, 0x2000, 0x1000].map(u64::to_ne_bytes).concat());
+        bytes.extend([0xfe_u32, 1].map(u32::to_ne_bytes).concat());
+        bytes.extend([42_u64, 0].map(u64::to_ne_bytes).concat());
+        bytes.extend([5_u32, 2].map(u32::to_ne_bytes).concat());
+        bytes.extend(name);
+        bytes.resize(bytes.len().next_multiple_of(8) + 8, 0);
+        bytes
+    }
+
+    #[test]
+    fn a_record_is_a_mapping() {
+        let mapping = parse(&record(7, b"/tmp/a b.so (deleted)"), 7).unwrap();
+        assert_eq!((mapping.start, mapping.end, mapping.offset), (0x7000, 0x9000, 0x1000));
+        assert_eq!(mapping.file, FileId { dev_major: 0xfe, dev_minor: 1, inode: 42 });
+        assert_eq!((mapping.path, mapping.deleted), ("/tmp/a b.so".into(), true));
+        assert_eq!(parse(&record(7, b"/tmp/a.so"), 8), None);
+        assert_eq!(parse(&record(7, b"/tmp/a.so")[..60], 7), None);
+    }
+
+    #[test]
+    fn lists_of_processors() {
+        assert_eq!(processors("0-3,6\n").collect::<Vec<_>>(), [0, 1, 2, 3, 6]);
+        assert_eq!(processors("0\n").collect::<Vec<_>>(), [0]);
+        assert_eq!(processors("").count(), 0);
+    }
+}
