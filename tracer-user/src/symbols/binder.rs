@@ -115,6 +115,10 @@ impl GeneratedNames {
 /// Mappings that are remembered of one address space after they are gone.
 const MOST_FORMER: usize = 1000;
 
+/// Objects up to which one is opened before an address of it is seen: a program that writes a new
+/// library for each piece of work must not use up the tool's descriptors.
+const MOST_AHEAD: usize = 512;
+
 /// Enough to tell pages apart on every machine.
 const PAGE_SHIFT: u32 = 12;
 
@@ -168,7 +172,9 @@ impl Binder {
         }
         for mapping in &arrived {
             // While it is there to be opened.
-            self.id(process, mapping);
+            if self.objects.len() < MOST_AHEAD {
+                self.id(process, mapping);
+            }
         }
         let map = self.spaces.entry(space).or_default();
         map.former.retain(|former| !arrived.contains(former));

@@ -177,7 +177,9 @@ impl Tracer {
     /// that. One that has gone already is probed for its return.
     fn look_at_arrivals(&mut self) {
         let Some(space) = self.ledger.space_of(self.process.pid) else { return };
-        let arrived = self.binder.arrived(space.0, &self.process);
+        let mut arrived = self.binder.arrived(space.0, &self.process);
+        // Who generates code maps the same file again and again.
+        arrived.retain(|mapping| !self.allocators.has_tried(mapping.file));
         if arrived.is_empty() {
             return;
         }
@@ -198,16 +200,14 @@ impl Tracer {
 
     /// Attaches to what came meanwhile, and keeps in mind that it came late.
     fn attach_late(&mut self, pid: u32, attach: impl FnOnce(&mut Self)) {
-        {
-            let attached = |tracer: &Self| {
-                tracer.tree.get(pid).map(|member| member.attached.clone()).unwrap_or_default()
-            };
-            let known = attached(self);
-            attach(self);
-            let came = attached(self);
-            let came = came.difference(&known).map(|index| &self.allocators.objects()[*index]);
-            let came = came.filter(|object| object.hands_out());
-            self.late.extend(came.map(|object| object.path.to_string_lossy().into_owned()));
-        }
+        let attached = |tracer: &Self| {
+            tracer.tree.get(pid).map(|member| member.attached.clone()).unwrap_or_default()
+        };
+        let known = attached(self);
+        attach(self);
+        let came = attached(self);
+        let came = came.difference(&known).map(|index| &self.allocators.objects()[*index]);
+        let came = came.filter(|object| object.hands_out());
+        self.late.extend(came.map(|object| object.path.to_string_lossy().into_owned()));
     }
 }

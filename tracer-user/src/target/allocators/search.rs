@@ -5,7 +5,7 @@ use std::ops::Range;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::symbols::{custom_symbols, known_symbols};
 use super::{AllocatorError, AllocatorObject, Custom, Unreadable, probes};
@@ -25,6 +25,8 @@ pub struct Allocators {
     custom: Vec<Custom>,
     /// What was looked at, and what was found in it.
     seen: FxHashMap<FileId, Seen>,
+    /// What was looked at, or could not be.
+    tried: FxHashSet<FileId>,
     objects: Vec<AllocatorObject>,
     searched: Vec<String>,
     unreadable: Vec<Unreadable>,
@@ -73,6 +75,12 @@ impl Allocators {
         let is_gone = |mapping: &&Mapping| !now.list.iter().any(|at| at.file == mapping.file);
         let gone: Vec<Mapping> = arrived.iter().filter(is_gone).cloned().collect();
         Ok(self.search_all(process, &gone, None))
+    }
+
+    /// Was a file of this number looked at before? Inode numbers are given out again, so no is
+    /// certain and yes is not.
+    pub fn has_tried(&self, file: FileId) -> bool {
+        self.tried.contains(&file)
     }
 
     /// The allocators in a file that the process has not mapped yet, by its path as the process
@@ -152,6 +160,7 @@ impl Allocators {
                 continue;
             }
             in_this_map.push(mapping.file);
+            self.tried.insert(mapping.file);
             match self.search(process, mapping, program == Some(mapping.file)) {
                 Ok(objects) => found.extend(objects),
                 // Code in something else than an object, such as an archive of classes.
