@@ -17,6 +17,7 @@ mod pairing;
 mod reports;
 mod scale;
 mod threads;
+mod trees;
 
 use std::process::ExitCode;
 
@@ -55,6 +56,7 @@ fn main() -> ExitCode {
         pairing::TESTS,
         allocators::TESTS,
         threads::TESTS,
+        trees::TESTS,
         languages::TESTS,
         drive::TESTS,
         attach::TESTS,

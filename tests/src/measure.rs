@@ -36,6 +36,13 @@ pub fn measure_running(workload: &Workload) -> Measured {
     measure_as(workload, workload.pid())
 }
 
+/// As [`measure_running`], with further options of the tool.
+#[track_caller]
+pub fn measure_running_by(options: &[&str], workload: &Workload) -> Measured {
+    let tool = Tool::new(words(workload.pid())).args(options.iter().copied());
+    seen(workload, finish(tool, workload).run())
+}
+
 /// As [`measure_running`], with the number that the tool is told as the target's.
 #[track_caller]
 pub fn measure_as(workload: &Workload, pid: i32) -> Measured {

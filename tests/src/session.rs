@@ -23,6 +23,8 @@ pub struct Session {
     pub exit_code: i32,
     /// Why the verdict is what it is.
     pub reasons: Vec<serde_json::Value>,
+    /// What a reader should know beside the verdict.
+    pub notices: Vec<Notice>,
     /// Number of warm-up batches.
     pub warmup: usize,
     /// Number of measured batches.
@@ -45,6 +47,15 @@ pub struct Session {
     pub losses: BTreeMap<String, u64>,
 }
 
+/// Something that a reader should know.
+#[derive(Debug, Deserialize)]
+pub struct Notice {
+    /// Its stable name.
+    pub name: String,
+    /// The sentence.
+    pub text: String,
+}
+
 /// One process of the tree.
 #[derive(Debug, Deserialize)]
 pub struct Process {
@@ -60,6 +71,8 @@ pub struct Process {
     pub growth: ProcessGrowth,
     /// What went when it replaced its image.
     pub discarded_bytes: i64,
+    /// How long it was stopped for its probes.
+    pub held_s: f64,
     /// The stack that made it.
     pub made_by: Vec<Frame>,
 }
@@ -106,6 +119,8 @@ pub struct Batch {
     pub freed_blocks: u64,
     /// Frees of blocks that were made before the tool attached.
     pub unmatched_frees: u64,
+    /// Frees of blocks that a process had from its parent when it was made.
+    pub inherited_frees: u64,
     /// Resident bytes of the process at its end.
     pub rss_bytes: Option<u64>,
     /// What allocators have mapped at its end.
@@ -127,6 +142,8 @@ pub struct Growth {
     pub mapped_bytes: i64,
     /// Bytes that went with processes that ended.
     pub ended_bytes: i64,
+    /// Blocks that went with them.
+    pub ended_blocks: i64,
     /// Blocks gained.
     pub heap_blocks: i64,
     /// Estimated bytes per batch.
@@ -197,6 +214,16 @@ impl Session {
         Amount { blocks: self.growth.heap_blocks, bytes: self.growth.heap_bytes }
     }
 
+    /// What all processes gained until their end, or until the end of the last batch.
+    pub fn total_of_processes(&self) -> Amount {
+        self.processes.iter().map(Process::amount).sum()
+    }
+
+    /// The processes below the target.
+    pub fn children(&self) -> &[Process] {
+        &self.processes[1..]
+    }
+
     /// All losses together.
     pub fn lost(&self) -> u64 {
         self.losses.values().sum()
@@ -215,6 +242,13 @@ impl Session {
             format!("{} B {} blocks: {}\n", stack.bytes, stack.blocks, names.join(" < "))
         };
         self.stacks.iter().map(line).collect()
+    }
+}
+
+impl Process {
+    /// What its heap gained.
+    pub const fn amount(&self) -> Amount {
+        Amount { blocks: self.growth.heap_blocks, bytes: self.growth.heap_bytes }
     }
 }
 

@@ -77,6 +77,14 @@ impl Probes {
         }
     }
 
+    /// As [`Probes::abandon`], but they are gone when this returns: the kernel runs what is set by
+    /// the old breakpoints of a process at its new ones too.
+    pub fn clear(&mut self, pid: u32) {
+        if let Some(attached) = self.attached.remove(&pid) {
+            attach::remove(attached);
+        }
+    }
+
     /// A process has ended and is no target any more.
     pub fn forget(&mut self, pid: u32) {
         self.abandon(pid);

@@ -12,7 +12,7 @@ use crate::{
     symbols::{self, Bound, symbolize},
     target::{
         allocators::{AllocatorObject, Unreadable},
-        process::Process,
+        process::{self, Process},
     },
 };
 use tracer_common::count::Count;
@@ -119,7 +119,14 @@ impl Tracer {
     /// # Errors
     /// When the kernel does not say.
     pub fn not_followed(&self) -> anyhow::Result<u64> {
-        self.count(Count::NotFollowed)
+        Ok(self.n_older + self.count(Count::NotFollowed)?)
+    }
+
+    /// Counts the descendants that the kernel side did not see made.
+    pub(super) fn count_older(&mut self) -> anyhow::Result<()> {
+        let there = process::descendants(self.process.pid)?.len() as u64;
+        self.n_older = there.saturating_sub(self.count(Count::NotFollowed)?);
+        Ok(())
     }
 
     /// Tells which described functions the target does not have.

@@ -87,6 +87,8 @@ pub struct Tracer {
     has_left: bool,
     last_look: Instant,
     n_adopted: u64,
+    /// Descendants that were there before the trace and are not followed.
+    n_older: u64,
     holds: Holds,
     pauses: Holds,
     /// Processes that wait until the ring is read.
@@ -177,6 +179,7 @@ impl Tracer {
             has_left: false,
             last_look: Instant::now(),
             n_adopted: 0,
+            n_older: 0,
             holds: Holds::default(),
             pauses: Holds::default(),
             paused: FxHashMap::default(),
@@ -216,6 +219,8 @@ impl Tracer {
         if self.follows {
             self.adopt_descendants()?;
             self.hold_first()?;
+        } else {
+            self.count_older()?;
         }
         Ok(())
     }

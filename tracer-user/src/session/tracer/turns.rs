@@ -112,8 +112,9 @@ impl Tracer {
     fn exec(&mut self, space: &Space) {
         let id = SpaceId(space.space);
         if space.by_other_thread {
-            // The breakpoints belong to the thread that was the first, which is no more.
-            self.probes.abandon(space.pid);
+            // The breakpoints belong to the thread that was the first, which is no more: the new
+            // image gets none by itself, and would run into its own for both.
+            self.probes.clear(space.pid);
         }
         self.tree.moves(space.pid, id);
         if let Some(member) = self.tree.get_mut(space.pid) {
