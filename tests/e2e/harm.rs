@@ -44,7 +44,7 @@ fn end_by(signal: Signal) -> Run {
 
 /// The programs and links of the tool, which the kernel knows.
 #[track_caller]
-fn held_by(tool: &Running) -> BpfIds {
+pub(crate) fn held_by(tool: &Running) -> BpfIds {
     let complete = || {
         let held = BpfIds::held_by(tool.process.pid());
         // Programs for functions, for tasks and for system calls.
@@ -58,7 +58,7 @@ fn held_by(tool: &Running) -> BpfIds {
 
 /// The kernel knows none of these any more.
 #[track_caller]
-fn expect_unloaded(held: &BpfIds) {
+pub(crate) fn expect_unloaded(held: &BpfIds) {
     eventually("programs and links are gone", || held.common(&BpfIds::all()).is_empty());
 }
 

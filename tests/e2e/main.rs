@@ -9,6 +9,7 @@ mod containers;
 mod drive;
 mod errors;
 mod harm;
+mod holds;
 mod languages;
 mod losses;
 mod mappings;
@@ -57,6 +58,7 @@ fn main() -> ExitCode {
         allocators::TESTS,
         threads::TESTS,
         trees::TESTS,
+        holds::TESTS,
         languages::TESTS,
         drive::TESTS,
         attach::TESTS,

@@ -1,6 +1,8 @@
 //! Child processes that end with the test, and waiting with a limit.
 
+use std::fs;
 use std::io::Read;
+use std::path::Path;
 use std::process::{Child, ExitStatus};
 use std::sync::mpsc::{Receiver, channel};
 use std::thread;
@@ -95,4 +97,31 @@ pub fn eventually(what: &str, mut answer: impl FnMut() -> bool) {
         assert!(Instant::now() < deadline, "waited {PATIENCE:?} in vain: {what}");
         thread::sleep(Duration::from_millis(10));
     }
+}
+
+/// The state letter of a process; none when there is no such process.
+pub fn state(pid: i32) -> Option<char> {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    stat.rsplit_once(") ")?.1.chars().next()
+}
+
+/// The children of a process, zombies included.
+pub fn children(pid: i32) -> Vec<i32> {
+    let Ok(threads) = fs::read_dir(format!("/proc/{pid}/task")) else { return Vec::new() };
+    let of_thread = |thread: fs::DirEntry| fs::read_to_string(thread.path().join("children"));
+    let each = threads.filter_map(|thread| of_thread(thread.ok()?).ok());
+    each.flat_map(|text| numbers(&text)).collect()
+}
+
+fn numbers(text: &str) -> Vec<i32> {
+    text.split_whitespace().filter_map(|word| word.parse().ok()).collect()
+}
+
+/// The processes that execute this file.
+pub fn executing(path: &Path) -> Vec<i32> {
+    let Ok(entries) = fs::read_dir("/proc") else { return Vec::new() };
+    let pid = |entry: fs::DirEntry| entry.file_name().to_str()?.parse::<i32>().ok();
+    let pids = entries.filter_map(|entry| pid(entry.ok()?));
+    let executes = |pid: &i32| fs::read_link(format!("/proc/{pid}/exe")).is_ok_and(|it| it == path);
+    pids.filter(executes).collect()
 }

@@ -149,6 +149,11 @@ pub struct Running {
 }
 
 impl Running {
+    /// The session folder of [`Tool::with_folder`].
+    pub fn folder(&self) -> PathBuf {
+        self.scratch.join("session")
+    }
+
     /// Waits for its end.
     #[track_caller]
     pub fn wait(mut self) -> Run {

@@ -27,6 +27,8 @@ use nix::{
 };
 use tracer_common::decode::Hold;
 
+use crate::target::process::Status;
+
 /// Longest that a process stays stopped.
 pub const LONGEST_HOLD: Duration = Duration::from_secs(2);
 /// Pause between two looks.
@@ -124,9 +126,15 @@ pub(super) fn monotonic_now() -> u64 {
     u64::try_from(now).unwrap_or(0)
 }
 
-/// Lets a stopped process go on. That it is gone is no error.
+/// Lets a stopped process go on, unless somebody else wants it to stand still. That it is gone is
+/// no error.
 pub(super) fn continue_process(process: u32) {
-    if let Ok(pid @ 1..) = i32::try_from(process) {
-        let _ = kill(Pid::from_raw(pid), Signal::SIGCONT);
+    let Ok(pid @ 1..) = i32::try_from(process) else { return };
+    let pid = Pid::from_raw(pid);
+    // Who stands still takes no further stop; it waits, and is forgotten when they go on.
+    let stays = Status::read(process).is_ok_and(|now| now.is_stopped() && now.stop_asked);
+    let _ = kill(pid, Signal::SIGCONT);
+    if stays {
+        let _ = kill(pid, Signal::SIGSTOP);
     }
 }

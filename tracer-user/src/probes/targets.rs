@@ -103,24 +103,21 @@ impl Probes {
     }
 
     /// Lets a process go on that is held, perhaps by several of its threads, and answers since
-    /// when.
+    /// when. One that was let go before is left alone: it may stand still for another reason.
     ///
     /// # Errors
     /// When the map cannot be written.
     pub fn release(&mut self, process: u32, holds: &[Hold]) -> Result<Continued, ProbeError> {
         let mut held = table::<u64>(&mut self.loaded.ebpf, HELD)?;
         let since = holds.iter().filter_map(|hold| held.get(&hold.0, 0).ok()).min();
+        let Some(since) = since else { return Ok(Continued::TooLate) };
         guard::continue_process(process);
         // After the signal: should this process die in between, the guard sends another.
         for hold in holds {
             let _ = held.remove(&hold.0);
         }
-        Ok(match since {
-            Some(since) => Continued::InTime {
-                waited: Duration::from_nanos(guard::monotonic_now().saturating_sub(since)),
-            },
-            None => Continued::TooLate,
-        })
+        let waited = guard::monotonic_now().saturating_sub(since);
+        Ok(Continued::InTime { waited: Duration::from_nanos(waited) })
     }
 }
 

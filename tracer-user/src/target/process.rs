@@ -300,6 +300,14 @@ pub fn descendants(ancestor: u32) -> io::Result<Vec<(u32, u32)>> {
     Ok(found)
 }
 
+/// Does a thread of this process stand still?
+pub fn has_stopped_thread(pid: u32) -> bool {
+    let Ok(threads) = fs::read_dir(format!("/proc/{pid}/task")) else { return false };
+    threads
+        .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok())
+        .any(|thread| Status::read(thread).is_ok_and(|now| now.is_stopped()))
+}
+
 fn pidfd_open(pid: u32) -> Result<OwnedFd, ProcessError> {
     let flags: libc::c_uint = 0;
     // SAFETY: two integers; the kernel checks both.

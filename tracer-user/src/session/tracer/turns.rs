@@ -183,7 +183,7 @@ impl Tracer {
     /// meanwhile has its own counter.
     pub(super) fn release_paused(&mut self) {
         for (pid, holds) in std::mem::take(&mut self.paused) {
-            self.wait_for_stop(pid);
+            stands_still(pid);
             match self.probes.release(pid, &holds) {
                 Ok(Continued::InTime { waited }) => self.pauses.add(waited),
                 Ok(Continued::TooLate) => log::info!("process {pid} went on by itself"),
@@ -194,29 +194,20 @@ impl Tracer {
 
     fn release(&mut self, hold: Hold) {
         let pid = hold.process();
-        self.wait_for_stop(pid);
+        let stood = stands_still(pid);
         match self.probes.release(pid, &[hold]) {
-            Ok(Continued::InTime { waited }) => {
+            Ok(Continued::InTime { waited }) if stood => {
                 self.holds.add(waited);
                 if let Some(member) = self.tree.get_mut(pid) {
                     member.held += waited;
                 }
             }
+            Ok(Continued::InTime { .. }) => self.is_late(pid, "it did not stand still"),
             Ok(Continued::TooLate) => self.is_late(pid, "it was held no longer"),
             Err(error) => {
                 log::warn!("{error}");
                 self.is_late(pid, "nothing is known of its hold");
             }
-        }
-    }
-
-    /// The signal that stops it is on its way and must not come after the one that continues.
-    fn wait_for_stop(&self, pid: u32) {
-        let until = Instant::now() + STOPPING;
-        while Instant::now() < until
-            && process::Status::read(pid).is_ok_and(|now| !now.is_stopped() && !now.stop_pending)
-        {
-            thread::sleep(Duration::from_micros(50));
         }
     }
 
@@ -309,5 +300,23 @@ impl Tracer {
         self.tree.add(Member::of(process, parent), Some(space));
         self.attach_in(pid);
         Ok(true)
+    }
+}
+
+/// Waits until a process that is to be stopped stands still: the signal that stops it is on its way
+/// and must not come after the one that continues. Answers whether it does. If not, somebody else
+/// has continued it, and it may have come to its end since.
+fn stands_still(pid: u32) -> bool {
+    let until = Instant::now() + STOPPING;
+    loop {
+        let Ok(now) = process::Status::read(pid) else { return false };
+        // One thread may be long in coming to a stop while the one that matters stands still.
+        if now.stop_pending || now.is_stopped() || process::has_stopped_thread(pid) {
+            return true;
+        }
+        if now.is_over() || until <= Instant::now() {
+            return false;
+        }
+        thread::sleep(Duration::from_micros(50));
     }
 }

@@ -19,6 +19,8 @@ pub struct Status {
     pub uid: u32,
     /// Is a SIGSTOP on its way to the thread, or to its process?
     pub stop_pending: bool,
+    /// Is one on its way to its process, whichever thread takes it?
+    pub stop_asked: bool,
     /// Id in each nested pid namespace, outermost first.
     pub ns_pids: Vec<u32>,
     /// Resident memory in bytes; `None` for what has no memory.
@@ -39,6 +41,11 @@ impl Status {
     /// Is it stopped, by a signal or by a tracer?
     pub const fn is_stopped(&self) -> bool {
         matches!(self.state, 'T' | 't')
+    }
+
+    /// Has it ended?
+    pub const fn is_over(&self) -> bool {
+        matches!(self.state, 'Z' | 'X')
     }
 
     /// Its id in the innermost pid namespace that it is in: what it calls itself.
@@ -78,16 +85,18 @@ impl Status {
         };
         let number = |key: &str| field(key).and_then(|value| value.parse().ok());
         let rss = field("VmRSS").and_then(|value| value.strip_suffix(" kB")?.trim().parse().ok());
+        let stop_in = |key: &str| {
+            field(key)
+                .and_then(|mask| u64::from_str_radix(mask, 16).ok())
+                .is_some_and(|mask| mask >> (libc::SIGSTOP - 1) & 1 == 1)
+        };
         Some(Self {
             name: field("Name")?.to_owned(),
             state: field("State")?.chars().next()?,
             tgid: number("Tgid")?,
             parent: number("PPid").unwrap_or(0),
-            stop_pending: ["SigPnd", "ShdPnd"].into_iter().any(|key| {
-                field(key)
-                    .and_then(|mask| u64::from_str_radix(mask, 16).ok())
-                    .is_some_and(|mask| mask >> (libc::SIGSTOP - 1) & 1 == 1)
-            }),
+            stop_pending: stop_in("SigPnd") || stop_in("ShdPnd"),
+            stop_asked: stop_in("ShdPnd"),
             uid: field("Uid")?.split_whitespace().nth(1)?.parse().ok()?,
             ns_pids: field("NSpid")
                 .map(|ids| ids.split_whitespace().filter_map(|id| id.parse().ok()).collect())

@@ -97,6 +97,22 @@ fn kernel_threads_are_told_by_the_kernel_or_by_having_no_memory() {
 }
 
 #[test]
+fn a_stop_that_waits_is_one_thread_s_or_the_process_s() {
+    let head = "Name:\ta\nState:\tT (stopped)\nTgid:\t7\nUid:\t0\t0\t0\t0\n";
+    let stop = "0000000000040000";
+    let asked = |thread: &str, process: &str| {
+        let status = status(&format!("{head}SigPnd:\t{thread}\nShdPnd:\t{process}\n"));
+        let status = status.expect("whole");
+        assert!(status.is_stopped());
+        (status.stop_pending, status.stop_asked)
+    };
+    let (nothing, others) = ("0000000000000000", "fffffffffffbffff");
+    assert_eq!(asked(nothing, others), (false, false));
+    assert_eq!(asked(stop, nothing), (true, false));
+    assert_eq!(asked(nothing, stop), (true, true));
+}
+
+#[test]
 fn the_innermost_id_is_what_a_process_calls_itself() {
     let text = "Name:\ta\nState:\tR\nTgid:\t70\nUid:\t1\t2\t3\t4\nNSpid:\t70\t8\t1\n";
     let status = status(text).expect("whole");
