@@ -115,7 +115,7 @@ fn a_held_child_goes_on_when_the_tool_is_killed() {
 }
 
 fn nobody_of_a_storm_stands_still_when_the_tool_is_killed() {
-    for moment in 1..=6 {
+    for moment in [1, 3, 6] {
         let scratch = Scratch::new();
         let program = scratch.join("storm");
         copy_program(&Build::c("storm.c").build(), &program);

@@ -27,12 +27,14 @@ use nix::{
 };
 use tracer_common::decode::Hold;
 
-use crate::target::process::Status;
+use crate::target::process::{Status, has_stopped_thread};
 
 /// Longest that a process stays stopped.
 pub const LONGEST_HOLD: Duration = Duration::from_secs(2);
 /// Pause between two looks.
 const TICK_MS: u16 = 200;
+/// The same while the tool dies.
+const ALONE_MS: u16 = 5;
 
 /// The word that makes the tool this process instead.
 pub const WORD: &str = "hold-guard";
@@ -92,23 +94,29 @@ pub fn watch(number: RawFd) -> anyhow::Result<()> {
     let mut held = HashMap::<_, u64, u64>::try_from(Map::HashMap(MapData::from_fd(held)?))?;
     let tool = getppid();
     let mut input = io::stdin();
-    let mut is_over = false;
+    let (mut is_alone, mut is_over) = (false, false);
     while !is_over {
         let mut fds = [PollFd::new(input.as_fd(), PollFlags::POLLIN)];
-        if poll(&mut fds, PollTimeout::from(TICK_MS)).is_ok_and(|n| n > 0) {
-            // The programs live as long as the tool has a descriptor open, which may be longer
-            // than the one at the other end of this input.
-            is_over = input.read(&mut [0]).is_ok_and(|n_read| n_read > 0) || getppid() != tool;
-            if !is_over {
-                thread::sleep(Duration::from_millis(TICK_MS.into()));
-            }
+        let pause = if is_alone { ALONE_MS } else { TICK_MS };
+        if poll(&mut fds, PollTimeout::from(pause)).is_ok_and(|n| n > 0) {
+            is_over = input.read(&mut [0]).is_ok_and(|n_read| n_read > 0);
+            is_alone = !is_over;
+            thread::sleep(Duration::from_millis(ALONE_MS.into()));
         }
+        // A tool that was killed may take seconds to end: threads of it wait for the kernel to
+        // remove breakpoints, and the programs stop processes for as long. Nobody looks after
+        // those.
+        let tool_id = u32::try_from(tool.as_raw())?;
+        is_alone |= Status::read(tool_id).is_ok_and(|now| now.is_over());
+        is_over |= getppid() != tool;
         let longest = u64::try_from(LONGEST_HOLD.as_nanos())?;
         let limit = monotonic_now().saturating_sub(longest);
         let waiting: Vec<u64> = held
             .iter()
             .filter_map(Result::ok)
-            .filter(|(_, since)| is_over || *since < limit)
+            .filter(|(key, since)| {
+                *since < limit || (is_alone || is_over) && stands_still(Hold(*key).process())
+            })
             .map(|(key, _)| key)
             .collect();
         for key in waiting {
@@ -116,8 +124,17 @@ pub fn watch(number: RawFd) -> anyhow::Result<()> {
             // Gone already when the tool was faster.
             let _ = held.remove(&key);
         }
+        // Who is about to stop is continued when they have.
+        is_over &= held.keys().next().is_none();
     }
     Ok(())
+}
+
+/// Has the signal come that stops it? One that continues it must not come before. To who has ended
+/// none comes.
+fn stands_still(process: u32) -> bool {
+    let has_come = |now: Status| now.is_stopped() || now.stop_pending || now.is_over();
+    Status::read(process).map_or(true, has_come) || has_stopped_thread(process)
 }
 
 /// The clock by which the kernel programs tell since when a process waits, in nanoseconds.
