@@ -17,6 +17,7 @@ mod odd_targets;
 mod pairing;
 mod reports;
 mod scale;
+mod servers;
 mod threads;
 mod trees;
 
@@ -59,6 +60,7 @@ fn main() -> ExitCode {
         threads::TESTS,
         trees::TESTS,
         holds::TESTS,
+        servers::TESTS,
         languages::TESTS,
         drive::TESTS,
         attach::TESTS,

@@ -49,7 +49,7 @@ fn run(program: &Program, options: &[&str]) -> (Run, Session) {
 
 /// What ended with a process, and what the others gained, is what all of them gained.
 #[track_caller]
-fn expect_sum(session: &Session) {
+pub(crate) fn expect_sum(session: &Session) {
     let ended = Amount { blocks: session.growth.ended_blocks, bytes: session.growth.ended_bytes };
     let sum = [session.total(), ended].into_iter().sum::<Amount>();
     assert_eq!(session.total_of_processes(), sum, "{:?}", session.processes);

@@ -2,7 +2,7 @@
 //! reason, or fails the test where `OUTLIVE_TESTS_REQUIRE_ALL=1` is set, as on a build server,
 //! unless nobody could install it there.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 /// One need.
@@ -42,6 +42,14 @@ pub enum Need {
     Go,
     /// `redis-server`.
     Redis,
+    /// `nginx` (nginx-light).
+    Nginx,
+    /// `gunicorn`.
+    Gunicorn,
+    /// The programs of a PostgreSQL server (postgresql).
+    Postgres,
+    /// `make`.
+    Make,
     /// `setpriv`, `unshare`, `mount`: to be less than root, or elsewhere.
     Namespaces,
     /// `setcap`, of the package libcap2-bin.
@@ -95,6 +103,10 @@ impl Need {
                 .and_then(|()| runs("npm", &["--version"], "install npm")),
             Self::Go => runs("go", &["version"], "install golang-go"),
             Self::Redis => runs("redis-server", &["--version"], "install redis-server"),
+            Self::Nginx => runs("/usr/sbin/nginx", &["-v"], "install nginx-light"),
+            Self::Gunicorn => runs("gunicorn", &["--version"], "install gunicorn"),
+            Self::Postgres => postgres().map(drop),
+            Self::Make => runs("make", &["--version"], "install make"),
             Self::Namespaces => runs("unshare", &["-m", "true"], "needs root and util-linux")
                 .and_then(|()| runs("setpriv", &["--version"], "install util-linux")),
             Self::Capabilities => runs("capsh", &["--print"], "install libcap2-bin"),
@@ -123,6 +135,19 @@ fn runs(program: &str, args: &[&str], advice: &str) -> Result<(), String> {
 fn links(libraries: &[&str], package: &str) -> Result<(), String> {
     let flags = ["-shared", "-o", "/dev/null"];
     runs("cc", &[&flags, libraries].concat(), &format!("install {package}"))
+}
+
+/// The folder of PostgreSQL's programs, which Debian names after the version.
+///
+/// # Errors
+/// What to install.
+pub fn postgres() -> Result<PathBuf, String> {
+    let versions = std::fs::read_dir("/usr/lib/postgresql").into_iter().flatten();
+    let folders = versions.filter_map(|entry| Some(entry.ok()?.path().join("bin")));
+    folders
+        .filter(|folder| folder.join("postgres").is_file() && folder.join("psql").is_file())
+        .max()
+        .ok_or_else(|| "no server of PostgreSQL; install postgresql".to_owned())
 }
 
 fn root_and_types() -> Result<(), String> {

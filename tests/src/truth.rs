@@ -75,3 +75,12 @@ impl std::iter::Sum for Amount {
         })
     }
 }
+
+impl std::ops::Mul<usize> for Amount {
+    type Output = Self;
+
+    /// So many times the same.
+    fn mul(self, times: usize) -> Self {
+        std::iter::repeat_n(self, times).sum()
+    }
+}

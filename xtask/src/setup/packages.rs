@@ -17,6 +17,11 @@ const NEEDS: &[(&str, &[&str])] = &[
     ("npm", &["npm"]),
     ("go", &["golang-go"]),
     ("redis-server", &["redis-server"]),
+    ("/usr/sbin/nginx", &["nginx-light"]),
+    ("gunicorn", &["gunicorn"]),
+    // Its programs are in a folder of their version; the wrappers of Debian are on the path.
+    ("pg_ctlcluster", &["postgresql"]),
+    ("make", &["make"]),
     ("setpriv", &["util-linux"]),
     ("setcap", &["libcap2-bin"]),
     ("gdb", &["gdb"]),
