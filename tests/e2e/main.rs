@@ -19,6 +19,7 @@ mod reports;
 mod scale;
 mod servers;
 mod threads;
+mod tree_reports;
 mod trees;
 
 use std::process::ExitCode;
@@ -59,6 +60,7 @@ fn main() -> ExitCode {
         allocators::TESTS,
         threads::TESTS,
         trees::TESTS,
+        tree_reports::TESTS,
         holds::TESTS,
         servers::TESTS,
         languages::TESTS,

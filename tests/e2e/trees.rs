@@ -218,7 +218,7 @@ fn two_hundred_short_lived_copies_are_exact() {
 }
 
 fn a_run_lasts_as_long_as_its_daemon() {
-    let (run, session) = run(&program("daemon.c", ""), &[]);
+    let (run, session) = run(&Program::new(Build::c("daemon.c").build()), &[]);
     let each: Vec<Amount> = session.processes.iter().map(|process| process.amount()).collect();
     let expected = [amount(1, 1000), amount(1, 200), amount(100, 6400)];
     assert_eq!(each, expected, "{}", run.story());

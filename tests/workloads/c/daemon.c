@@ -1,6 +1,6 @@
 /* Becomes a daemon as the textbook has it: forks twice, in a session of its own, and goes on
  * when both of its ancestors have ended. Each keeps something: the first 1,000 bytes, the one
- * between 200, the daemon 100 blocks of 64 bytes. */
+ * between 200, the daemon 100 blocks of 64 bytes. "stays": it goes on until a signal ends it. */
 #include <stdlib.h>
 #include <sys/types.h>
 #include <unistd.h>
@@ -16,7 +16,8 @@ __attribute__((noinline)) void daemon_leaks(void) {
         sink = malloc(64);
 }
 
-int main(void) {
+int main(int argc, char **argv) {
+    (void)argv;
     first_leaks();
     pid_t first = getpid(), child = fork();
     if (child != 0)
@@ -30,5 +31,7 @@ int main(void) {
     while (getppid() == second || getppid() == first)
         usleep(1000);
     daemon_leaks();
+    if (argc > 1)
+        pause();
     return 0;
 }

@@ -19,6 +19,7 @@ const HELD: &str = "HELD";
 
 /// Places in `STATE`, as the programs have them.
 const NEXT_SPACE: u32 = 0;
+const N_BIRTHS: u32 = 1;
 const FIRST_HOLDS: u32 = 2;
 
 /// `BPF_NOEXIST`: do not replace an entry.
@@ -92,6 +93,14 @@ impl Probes {
             // It may have been another's number meanwhile, or never have been there.
             let _ = targets.remove(&pid);
         }
+    }
+
+    /// Processes of targets that were made and have not run yet.
+    pub fn n_unborn(&mut self) -> u64 {
+        // Nobody is waited for in vain where the kernel does not say.
+        state(&mut self.loaded.ebpf)
+            .and_then(|state| state.get(&N_BIRTHS, 0).map_err(ask))
+            .unwrap_or(0)
     }
 
     /// Lets the programs stop the first target too, which they do not while it is being started.

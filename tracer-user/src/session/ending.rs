@@ -1,7 +1,6 @@
 //! How a session comes to its end.
 
 use std::{
-    cell::Cell,
     io,
     os::fd::{AsFd as _, OwnedFd},
     rc::Rc,
@@ -14,6 +13,7 @@ use tokio::{
     time::sleep,
 };
 
+use super::tracer::Others;
 use crate::target::process::Process;
 
 /// Requests to stop: Ctrl-C, a terminal that closes, a supervisor.
@@ -45,19 +45,18 @@ impl Interrupts {
 }
 
 /// Pause between two looks whether all processes have ended.
-const LOOK: Duration = Duration::from_millis(20);
+const LOOK: Duration = Duration::from_millis(5);
 
 /// Tells when a target has ended, with every process that is traced beside it.
 pub(super) struct ExitWatch {
     /// Becomes readable when the first process ends.
     first: AsyncFd<OwnedFd>,
-    /// How many others live.
-    others: Rc<Cell<usize>>,
+    others: Rc<Others>,
 }
 
 impl ExitWatch {
-    /// Watches this process; `others` is how many others live, which somebody else keeps true.
-    pub(super) fn new(process: &Process, others: Rc<Cell<usize>>) -> io::Result<Self> {
+    /// Watches this process, and what somebody else finds out of the others.
+    pub(super) fn new(process: &Process, others: Rc<Others>) -> io::Result<Self> {
         let pidfd = process.as_fd().try_clone_to_owned()?;
         // SAFETY: the descriptor is ours alone, and nothing closes or replaces it while the
         // runtime watches it.
@@ -70,9 +69,7 @@ impl ExitWatch {
     pub(super) async fn ended(&self) {
         // An error would mean that the runtime is shutting down.
         let _ = self.first.readable().await;
-        // Who was made at the last moment is known once the ring is read.
-        sleep(LOOK).await;
-        while self.others.get() > 0 {
+        while !self.others.have_ended() {
             sleep(LOOK).await;
         }
     }

@@ -17,7 +17,7 @@ pub(super) fn rows(tracer: &Tracer) -> Vec<model::Process> {
             ppid: member.parent,
             exe: member.exe.to_string_lossy().into_owned(),
             started: time(&member.started),
-            ended: member.ended.as_ref().map(time),
+            ended: ended(member).as_ref().map(time),
             growth,
             discarded_bytes,
             held_s: member.held.as_secs_f64(),
@@ -25,6 +25,12 @@ pub(super) fn rows(tracer: &Tracer) -> Vec<model::Process> {
         }
     };
     tracer.members().into_iter().map(row).collect()
+}
+
+/// When it was found to have ended; of one that stays in the books to the last, now.
+fn ended(member: &super::Member) -> Option<jiff::Zoned> {
+    let has_ended = || member.process.as_ref().is_some_and(|process| process.has_ended());
+    member.ended.clone().or_else(|| has_ended().then(jiff::Zoned::now))
 }
 
 /// Over all address spaces that were the process's own, one after the other.

@@ -1,6 +1,6 @@
 //! What a tracer can be asked: what was lost, what stacks are called, whom it traces.
 
-use std::{cell::Cell, rc::Rc};
+use std::rc::Rc;
 
 use crate::{
     batches::Batches,
@@ -17,7 +17,7 @@ use crate::{
 };
 use tracer_common::count::Count;
 
-use super::{Holds, Member, Tracer};
+use super::{Holds, Member, Others, Tracer};
 
 impl Tracer {
     /// What the tracing cost the target inside the programs, for who wants to know.
@@ -99,8 +99,8 @@ impl Tracer {
         self.tree.omitted()
     }
 
-    /// Number of other processes that live, kept up to date while the tracer reads.
-    pub fn others(&self) -> Rc<Cell<usize>> {
+    /// Whether processes other than the first go on, kept up to date while the tracer reads.
+    pub fn others(&self) -> Rc<Others> {
         self.others.clone()
     }
 

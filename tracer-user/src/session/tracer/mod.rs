@@ -1,13 +1,13 @@
 //! One target under trace: what is attached, what was read, what was booked.
 
 mod facts;
+mod others;
 mod placement;
 mod reading;
 mod tree;
 mod turns;
 
 use std::{
-    cell::Cell,
     collections::{BTreeMap, BTreeSet},
     os::fd::OwnedFd,
     path::PathBuf,
@@ -32,6 +32,7 @@ use crate::{
     },
 };
 
+pub(super) use self::others::Others;
 pub use self::tree::Member;
 pub use self::turns::Holds;
 use self::{reading::SHORT, tree::Tree};
@@ -81,8 +82,7 @@ pub struct Tracer {
     unprobed: Vec<String>,
     /// Processes that were gone before they could be looked at.
     ended_early: Vec<u32>,
-    /// Processes other than the first that live.
-    others: Rc<Cell<usize>>,
+    others: Rc<Others>,
     /// Is the first process out of the books, while others go on?
     has_left: bool,
     last_look: Instant,
@@ -175,7 +175,7 @@ impl Tracer {
             late: Vec::new(),
             unprobed: Vec::new(),
             ended_early: Vec::new(),
-            others: Rc::new(Cell::new(0)),
+            others: Rc::default(),
             has_left: false,
             last_look: Instant::now(),
             n_adopted: 0,

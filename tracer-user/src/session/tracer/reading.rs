@@ -68,13 +68,19 @@ impl Tracer {
     /// Reads what is there, up to one turn.
     fn read(&mut self) {
         self.look_at_arrivals();
+        let asked = self.others.are_asked_for();
+        let unborn = asked && self.probes.n_unborn() > 0;
         let read = self.read_until(None);
         self.pause = match read.paused {
             Paused::Full => Duration::ZERO,
             _ if read.n_records > 0 => SHORT,
             _ => (self.pause * 2).clamp(SHORT, LONG),
         };
-        self.notice_ends_sometimes();
+        if asked && read.paused != Paused::Full {
+            self.look_for_others(unborn);
+        } else {
+            self.notice_ends_sometimes();
+        }
     }
 
     /// Reads up to one turn, or up to the mark of this number. What happens to processes is

@@ -231,7 +231,13 @@ impl Tracer {
             }
             self.probes.forget(pid);
         }
-        self.others.set(self.tree.n_others());
+    }
+
+    /// Looks whether others than the first go on, for who wants to know. `unborn`: some were still
+    /// being made before the ring was read, to its end.
+    pub(super) fn look_for_others(&mut self, unborn: bool) {
+        self.notice_ends();
+        self.others.looked(unborn || self.tree.n_others() > 0);
     }
 
     /// Notices it now and then.
