@@ -5,9 +5,9 @@ use std::fs;
 use nix::sys::stat::Mode;
 use nix::unistd::mkfifo;
 use outlive_tests::build::Build;
-use outlive_tests::measure::{measure, measure_running};
+use outlive_tests::measure::{measure, measure_running, measure_running_by, measure_with};
 use outlive_tests::process::eventually;
-use outlive_tests::session::Session;
+use outlive_tests::session::{Batch, Session};
 use outlive_tests::text::changed_code_bytes;
 use outlive_tests::tool::Tool;
 use outlive_tests::truth::{Amount, Truth};
@@ -21,6 +21,7 @@ crate::tests![
     [Bpf, C] run_sees_a_program_that_is_over_at_once,
     [Bpf, C] a_budget_above_the_growth_passes,
     [Bpf, C] marks_cut_batches,
+    [Bpf, C] frees_are_seen_with_every_combination_of_options,
 ];
 
 fn keep() -> Program {
@@ -134,4 +135,24 @@ fn marks_cut_batches() {
     let session: Session = run.session();
     let made: Vec<_> = session.batches.iter().map(|batch| batch.allocated_blocks).collect();
     assert_eq!(made[..3], [0, 100, 200], "{}", run.story());
+}
+
+fn frees_are_seen_with_every_combination_of_options() {
+    let clean = Program::new(Build::c("clean.c").build());
+    let workload = Workload::start(&clean);
+    let children: [&[&str]; 3] = [&[], &["--no-hold"], &["--no-follow"]];
+    for of_children in children {
+        for of_overflow in ["--on-overflow=lose", "--on-overflow=pause"] {
+            for smallest in ["--min-size=0", "--min-size=64"] {
+                let options = [of_children, &[of_overflow, smallest]].concat();
+                for measured in
+                    [measure_with(&options, &clean), measure_running_by(&options, &workload)]
+                {
+                    measured.expect_exact();
+                    let freed = |batch: &Batch| batch.freed_blocks >= 1000;
+                    assert!(measured.session.batches.iter().all(freed), "{}", measured.story());
+                }
+            }
+        }
+    }
 }
