@@ -12,6 +12,8 @@ mod demo;
 
 mod bench;
 
+mod holds;
+
 mod kernels;
 
 use std::process::ExitCode;
@@ -43,6 +45,8 @@ enum Task {
     Demo,
     /// Measure what tracing costs, beside bare runs and libbpf-tools' memleak (root)
     Bench,
+    /// Measure how long processes are stopped until their probes are in place (root)
+    Holds,
     /// Run the core of the end-to-end tests on other kernels, in QEMU (root, Debian)
     Kernels {
         /// Such as 6.1; all when none is named
@@ -75,6 +79,7 @@ fn run() -> Result<ExitCode> {
         Task::Tidy => tidy::run(&workspace),
         Task::Demo => demo::run(&workspace),
         Task::Bench => bench::run(&workspace),
+        Task::Holds => holds::run(&workspace),
         Task::Kernels { versions } => kernels::run(&workspace, &versions),
     }
 }
