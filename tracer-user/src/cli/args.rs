@@ -101,6 +101,9 @@ pub struct TraceArgs {
     pub probes: Vec<Custom>,
     /// Do not stop processes until their probes are in place. What they do before is then not
     /// seen, which makes a verdict inconclusive.
+    ///
+    /// Needed where a parent watches whether its children are stopped, as a shell with job control
+    /// does: it would take them for suspended.
     #[arg(long)]
     pub no_hold: bool,
     /// What happens when events come faster than they can be read: lose some, which is counted and
