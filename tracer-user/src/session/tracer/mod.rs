@@ -1,5 +1,6 @@
 //! One target under trace: what is attached, what was read, what was booked.
 
+mod ends;
 mod facts;
 mod placement;
 mod reading;
@@ -34,7 +35,7 @@ use crate::{
 
 pub use self::tree::Member;
 pub use self::turns::Holds;
-use self::{reading::SHORT, tree::Tree};
+use self::{ends::Burial, reading::SHORT, tree::Tree};
 
 /// Threads that are followed at the least; each costs some 150 bytes of kernel memory.
 const FEWEST_THREADS: u32 = 16_384;
@@ -81,6 +82,7 @@ pub struct Tracer {
     unprobed: Vec<String>,
     /// Processes that were gone before they could be looked at.
     ended_early: Vec<u32>,
+    burial: Option<Burial>,
     /// Processes other than the first that live.
     others: Rc<Cell<usize>>,
     /// Is the first process out of the books, while others go on?
@@ -173,6 +175,7 @@ impl Tracer {
             late: Vec::new(),
             unprobed: Vec::new(),
             ended_early: Vec::new(),
+            burial: None,
             others: Rc::new(Cell::new(0)),
             has_left: false,
             last_look: Instant::now(),
