@@ -263,9 +263,16 @@ fn an_allocator_that_comes_and_goes_leaves_no_verdict() {
     let library = Build::library("c/lib_own_malloc.c", "libown.so");
     let program = Program::new(Build::c("closed_library.c").flag("-ldl").build())
         .arg(library.build().display().to_string());
-    let measured = measure(&program.arg("late"));
+    let program = program.arg("late");
+    let measured = measure_with(&["--no-hold"], &program);
     assert_eq!(measured.session.verdict, "inconclusive", "{}", measured.story());
     assert!(measured.run.stdout.contains("late-allocator"), "{}", measured.story());
+
+    // Held until it is probed, every call is seen; that its memory went with it is not.
+    let measured = measure(&program);
+    assert_eq!(measured.session.verdict, "inconclusive", "{}", measured.story());
+    assert!(!measured.run.stdout.contains("late-allocator"), "{}", measured.story());
+    assert_eq!(measured.session.losses["healed"], 200, "{}", measured.story());
 }
 
 fn an_allocator_that_cannot_be_probed_leaves_no_verdict() {

@@ -273,7 +273,11 @@ fn let_go(debugger: &Owned, pid: i32) {
 }
 
 fn a_debugger_s_breakpoint_where_a_probe_would_be_is_refused() {
-    let mut workload = Workload::start(&Program::new(keep()));
+    // With an allocator of its own, which nobody else traces meanwhile.
+    let scratch = Scratch::new();
+    let path = scratch.join("program");
+    copy_program(&Build::c("keep.c").flag("-static").build(), &path);
+    let mut workload = Workload::start(&Program::new(&path));
     let pid = workload.pid();
     // Where would a probe be? Wherever the tool sets one.
     let tool = Tool::new(attach(pid)).start();

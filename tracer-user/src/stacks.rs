@@ -65,6 +65,17 @@ impl Stacks {
         }
     }
 
+    /// Drops what is known of the stacks of these numbers, which nothing will name again. The
+    /// numbers are not given anew.
+    pub fn forget(&mut self, ids: &[StackId]) {
+        for id in ids {
+            if let Some(key) = self.keys.get(id.index()) {
+                self.ids.remove(key);
+                self.traces.remove(&key.1);
+            }
+        }
+    }
+
     /// The allocator that this stack called. `None` for a number that was never given.
     pub fn family(&self, id: StackId) -> Option<u16> {
         self.keys.get(id.index()).map(|(family, _)| *family)
@@ -149,6 +160,19 @@ mod tests {
         let mut stacks = Stacks::default();
         assert!(learn(&mut stacks, 0xa, &[0x10]));
         assert!(!learn(&mut stacks, 0xa, &[0x10]));
+    }
+
+    #[test]
+    fn a_forgotten_stack_keeps_its_number() {
+        let mut stacks = Stacks::default();
+        learn(&mut stacks, 0xa, &[0x10]);
+        learn(&mut stacks, 0xb, &[0x20]);
+        let (one, two) = (stacks.id(1, 0xa).expect("one"), stacks.id(1, 0xb).expect("two"));
+        stacks.forget(&[one]);
+        assert!(stacks.is_lost(one));
+        assert_eq!(stacks.frames(two), [0x20]);
+        assert_eq!(stacks.id(1, 0xb), Some(two));
+        assert_eq!(stacks.id(1, 0xc), Some(StackId(2)));
     }
 
     #[test]

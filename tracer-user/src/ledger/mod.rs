@@ -102,7 +102,9 @@ pub struct Ledger {
     /// The process that the tracing began with.
     first: u32,
     /// Address spaces that have ended since the last close, and what was left in them.
-    ended: Vec<(Space, ClosedSpace)>,
+    ended: Vec<(Vec<(Origin, Held)>, ClosedSpace)>,
+    /// Stacks that went with their address spaces, by the kernel side's names.
+    forgotten: Vec<u64>,
 }
 
 impl Ledger {
@@ -115,6 +117,7 @@ impl Ledger {
             processes: FxHashMap::default(),
             first,
             ended: Vec::new(),
+            forgotten: Vec::new(),
         };
         ledger.enter(first, SpaceId(FIRST_SPACE));
         ledger
@@ -167,18 +170,18 @@ impl Ledger {
     pub fn close_batch(&mut self) -> Closed {
         self.common.batch = self.common.batch.saturating_add(1);
         let mut closed = self.common.sums.close();
-        let mut close = |id: SpaceId, space: &mut Space, figures: ClosedSpace| {
-            let changed = space.regions.close();
-            closed.changed_mappings.extend(changed.into_iter().map(|(at, held)| (id, at, held)));
+        let mut close = |changed: Vec<(Origin, Held)>, figures: ClosedSpace| {
+            let changed = changed.into_iter().map(|(at, held)| (figures.id, at, held));
+            closed.changed_mappings.extend(changed);
             closed.spaces.push(figures);
         };
         for (id, space) in &mut self.spaces {
             let (outstanding, mapped) = (space.outstanding(), space.regions.mapped());
             let figures = ClosedSpace { id: *id, outstanding, mapped, end: None };
-            close(*id, space, figures);
+            close(space.regions.close(), figures);
         }
-        for (mut space, figures) in self.ended.drain(..) {
-            close(figures.id, &mut space, figures);
+        for (changed, figures) in self.ended.drain(..) {
+            close(changed, figures);
         }
         closed.spaces.sort_unstable_by_key(|space| space.id);
         closed.changed_mappings.sort_unstable_by_key(|(space, origin, _)| (*space, *origin));
@@ -212,6 +215,12 @@ impl Ledger {
         if let Some(id) = self.processes.remove(&process) {
             self.leave(id, SpaceEnd::Process);
         }
+    }
+
+    /// Stacks that have gone with their address spaces since the last call and that no batch has in
+    /// its figures, by the kernel side's names: what is kept for them can be dropped.
+    pub fn take_forgotten(&mut self) -> Vec<u64> {
+        std::mem::take(&mut self.forgotten)
     }
 
     /// Where this process lives. `None` when it is not known, or has ended.
@@ -293,7 +302,9 @@ impl Ledger {
             SpaceEnd::Exec => Outcome::Discarded,
         };
         let outstanding = space.end(&mut self.common, outcome);
-        self.ended.push((space, ClosedSpace { id, outstanding, mapped, end: Some(how) }));
+        self.forgotten.extend(space.forget_stacks(&mut self.common));
+        let figures = ClosedSpace { id, outstanding, mapped, end: Some(how) };
+        self.ended.push((space.regions.close(), figures));
         outstanding
     }
 

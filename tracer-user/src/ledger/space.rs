@@ -1,6 +1,6 @@
 //! The blocks of one address space.
 
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::{
     Booked, Held,
@@ -8,7 +8,7 @@ use super::{
     regions::Regions,
     totals::{Outcome, Sums},
 };
-use crate::stacks::Stacks;
+use crate::stacks::{LOST, StackId, Stacks};
 
 /// Number of an address space. Given by the kernel side, and never again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -29,6 +29,9 @@ pub(super) struct Space {
     /// What each thread gave up to a `realloc` that has not ended.
     limbo: FxHashMap<u32, Given>,
     outstanding: Held,
+    /// Stacks that were first seen here. No other address space has them: the kernel side's names
+    /// of stacks differ between spaces.
+    stacks: Vec<StackId>,
     pub(super) regions: Regions,
     /// Processes that live in it.
     pub(super) n_processes: u32,
@@ -62,7 +65,12 @@ impl Space {
         if let Some(old) = self.blocks.remove(&addr) {
             self.remove(common, &old, Outcome::Healed);
         }
-        match common.stacks.id(family, hash) {
+        let n_stacks = common.stacks.len();
+        let stack = common.stacks.id(family, hash);
+        if hash != LOST && common.stacks.len() > n_stacks {
+            self.stacks.extend(stack);
+        }
+        match stack {
             Some(stack) if common.sums.has_room_for(size) => {
                 let block = Block { size, stack, born: common.batch };
                 self.blocks.insert(addr, block);
@@ -140,6 +148,21 @@ impl Space {
         }
         self.regions.discard();
         held
+    }
+
+    /// Drops the stacks that no batch has in its figures, once the space has ended, so that a tree that makes processes without
+    /// end does not grow the books. Answers their names.
+    pub(super) fn forget_stacks(&mut self, common: &mut Common) -> Vec<u64> {
+        let (kept, forgotten): (Vec<StackId>, Vec<StackId>) =
+            self.stacks.drain(..).partition(|stack| common.sums.was_reported(*stack));
+        let hash = |stack: &StackId| common.stacks.hash(*stack);
+        let kept: FxHashSet<u64> = kept.iter().filter_map(hash).collect();
+        let is_kept = |stack: &StackId| hash(stack).is_some_and(|hash| kept.contains(&hash));
+        let forgotten: Vec<StackId> =
+            forgotten.into_iter().filter(|stack| !is_kept(stack)).collect();
+        let hashes = forgotten.iter().filter_map(hash).collect();
+        common.stacks.forget(&forgotten);
+        hashes
     }
 
     fn gone(&mut self, common: &mut Common, block: &Block) -> Booked {

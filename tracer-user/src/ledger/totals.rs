@@ -119,6 +119,8 @@ struct OfStack {
     at_close: Held,
     /// Is it in the list of touched stacks?
     touched: bool,
+    /// Was it ever among the changed stacks of a batch?
+    reported: bool,
 }
 
 #[derive(Debug, Default)]
@@ -185,6 +187,7 @@ impl Sums {
             stack.touched = false;
             if stack.now != stack.at_close {
                 stack.at_close = stack.now;
+                stack.reported = true;
                 changed.push((id, stack.now));
             }
         }
@@ -199,6 +202,11 @@ impl Sums {
 
     pub(super) fn of(&self, stack: StackId) -> Held {
         self.stacks.get(stack.index()).map_or(Held::default(), |stack| stack.now)
+    }
+
+    /// Does a batch have this stack in its figures?
+    pub(super) fn was_reported(&self, id: StackId) -> bool {
+        self.stacks.get(id.index()).is_some_and(|stack| stack.reported)
     }
 
     /// The stack's sum, noted as touched.

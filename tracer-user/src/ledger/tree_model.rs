@@ -1,7 +1,7 @@
 //! The books of a whole tree against the obvious way to keep them: a map of blocks for each
 //! address space, copied by nobody, shared by `vfork`, emptied by the last one who leaves.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use proptest::prelude::*;
 use tracer_common::decode::{Change, Event, Range, Space as SpaceEvent, Turn};
@@ -73,6 +73,10 @@ struct World {
     ended: Vec<(u64, Held, SpaceEnd)>,
     inherited_frees: u64,
     unmatched_frees: u64,
+    /// Names of stacks: that made a block, that a batch has in its figures, that were dropped.
+    made: BTreeSet<u64>,
+    reported: BTreeSet<u64>,
+    forgotten: BTreeSet<u64>,
 }
 
 impl World {
@@ -87,6 +91,9 @@ impl World {
             ended: Vec::new(),
             inherited_frees: 0,
             unmatched_frees: 0,
+            made: BTreeSet::new(),
+            reported: BTreeSet::new(),
+            forgotten: BTreeSet::new(),
         }
     }
 
@@ -147,6 +154,7 @@ impl World {
                 memory.blocks.insert(slot, size);
                 // The kernel side names a stack by its address space too.
                 let stack = process.1 << 8 | stack;
+                self.made.insert(stack);
                 let event =
                     Event::Alloc { tid, family: 0, addr: slot, size, stack, resized: false };
                 let is_new = matches!(self.ledger.apply(&event), Booked::New { .. });
@@ -274,6 +282,13 @@ impl World {
         let frees = (closed.totals.inherited_frees, closed.totals.unmatched_frees);
         prop_assert_eq!(frees, (self.inherited_frees, self.unmatched_frees));
         (self.inherited_frees, self.unmatched_frees) = (0, 0);
+        let stacks = self.ledger.stacks();
+        self.reported.extend(closed.changed.iter().filter_map(|(id, _)| stacks.hash(*id)));
+        self.forgotten.extend(self.ledger.take_forgotten());
+        let of_ended = |stack: &&u64| !self.memory.contains_key(&(**stack >> 8));
+        let expected: BTreeSet<u64> = self.made.iter().filter(of_ended).copied().collect();
+        let expected: BTreeSet<u64> = expected.difference(&self.reported).copied().collect();
+        prop_assert_eq!(&self.forgotten, &expected);
         let mapped: u64 = self.memory.values().flat_map(|memory| memory.mapped.values()).sum();
         prop_assert_eq!(closed.mapped.held(Purpose::Own).bytes, mapped);
         Ok(())

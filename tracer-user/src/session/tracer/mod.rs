@@ -1,5 +1,6 @@
 //! One target under trace: what is attached, what was read, what was booked.
 
+mod ends;
 mod facts;
 mod others;
 mod placement;
@@ -35,7 +36,7 @@ use crate::{
 pub(super) use self::others::Others;
 pub use self::tree::Member;
 pub use self::turns::Holds;
-use self::{reading::SHORT, tree::Tree};
+use self::{ends::Burial, reading::SHORT, tree::Tree};
 
 /// Threads that are followed at the least; each costs some 150 bytes of kernel memory.
 const FEWEST_THREADS: u32 = 16_384;
@@ -83,6 +84,7 @@ pub struct Tracer {
     /// Processes that were gone before they could be looked at.
     ended_early: Vec<u32>,
     others: Rc<Others>,
+    burial: Option<Burial>,
     /// Is the first process out of the books, while others go on?
     has_left: bool,
     last_look: Instant,
@@ -176,6 +178,7 @@ impl Tracer {
             unprobed: Vec::new(),
             ended_early: Vec::new(),
             others: Rc::default(),
+            burial: None,
             has_left: false,
             last_look: Instant::now(),
             n_adopted: 0,

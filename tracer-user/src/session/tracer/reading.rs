@@ -78,9 +78,8 @@ impl Tracer {
         };
         if asked && read.paused != Paused::Full {
             self.look_for_others(unborn);
-        } else {
-            self.notice_ends_sometimes();
         }
+        self.look_for_ends();
     }
 
     /// Reads up to one turn, or up to the mark of this number. What happens to processes is
@@ -93,6 +92,9 @@ impl Tracer {
             match turn {
                 Some(turn) => self.take(turn),
                 None => {
+                    for hash in self.ledger.take_forgotten() {
+                        self.bound.remove(&hash);
+                    }
                     self.release_paused();
                     return Read { n_records, paused };
                 }
@@ -101,7 +103,7 @@ impl Tracer {
     }
 
     fn read_to_turn(&mut self, mark: Option<u64>, limit: usize) -> (usize, Paused, Option<Turn>) {
-        let Self { ledger, binder, bound, tree, intake, .. } = self;
+        let Self { ledger, binder, bound, burial, tree, intake, .. } = self;
         let mut turn = None;
         let (n_read, paused) = intake.read(limit, |event| {
             match ledger.apply(event) {
@@ -115,6 +117,7 @@ impl Tracer {
                     }
                 }
                 Booked::Mark { number } if Some(number) == mark => return ControlFlow::Break(()),
+                Booked::Mark { number } => Self::reach(burial, number),
                 Booked::Discarded(held) => log::info!("an image was replaced: {held:?} gone"),
                 _ => {}
             }

@@ -6,7 +6,6 @@ use std::{
     time::{Duration, Instant},
 };
 
-use jiff::Zoned;
 use tracer_common::decode::{Event, Hold, Range, Space, Turn as Kind};
 
 use super::{Tracer, tree::Member};
@@ -21,8 +20,6 @@ use crate::{
 const ADOPTED: u64 = 1 << 32;
 /// Longest wait for a process to stop that is about to.
 const STOPPING: Duration = Duration::from_millis(50);
-/// Pause between two looks whether processes have ended.
-const LOOK: Duration = Duration::from_millis(50);
 
 /// Something that asks for an answer outside the books.
 #[derive(Clone, Copy, Debug)]
@@ -214,64 +211,6 @@ impl Tracer {
     fn is_late(&mut self, pid: u32, why: &str) {
         log::info!("process {pid} runs without all its probes: {why}");
         self.late_probes += 1;
-    }
-
-    /// Notices who has ended. Who did so before this call is out of the books once
-    /// [`Tracer::bury`] was called, for which the ring must have been read up to here.
-    pub(super) fn notice_ends(&mut self) {
-        self.last_look = Instant::now();
-        let first = self.process.pid;
-        let others = self.tree.living().filter(|member| {
-            member.pid != first && member.process.as_ref().is_some_and(|it| it.has_ended())
-        });
-        let ended: Vec<u32> = others.map(|member| member.pid).collect();
-        for pid in ended {
-            if let Some(member) = self.tree.get_mut(pid) {
-                member.ended.get_or_insert_with(Zoned::now);
-            }
-            self.probes.forget(pid);
-        }
-    }
-
-    /// Looks whether others than the first go on, for who wants to know. `unborn`: some were still
-    /// being made before the ring was read, to its end.
-    pub(super) fn look_for_others(&mut self, unborn: bool) {
-        self.notice_ends();
-        self.others.looked(unborn || self.tree.n_others() > 0);
-    }
-
-    /// Notices it now and then.
-    pub(super) fn notice_ends_sometimes(&mut self) {
-        if self.follows && self.last_look.elapsed() > LOOK {
-            self.notice_ends();
-        }
-    }
-
-    /// Takes those out of the books whose end was noticed: their memory is gone.
-    pub(super) fn bury(&mut self) {
-        let ended = self.tree.living().filter(|member| member.ended.is_some());
-        let mut ended: Vec<u32> = ended.map(|member| member.pid).collect();
-        ended.append(&mut self.ended_early);
-        // What the last one had outstanding at its end is the result.
-        let is_last = self.has_left && self.tree.n_others() == 0;
-        for (index, pid) in ended.iter().enumerate() {
-            let own = self.tree.get(*pid).map(|member| member.spaces.clone()).unwrap_or_default();
-            if !(is_last && index + 1 == ended.len()) {
-                self.ledger.end(*pid);
-            }
-            for space in own {
-                self.binder.close(space.0);
-            }
-            self.tree.end(*pid);
-        }
-    }
-
-    /// The first process has ended and others go on: from the next batch on its memory is gone.
-    pub(super) fn bury_first(&mut self) {
-        if !self.has_left && self.process.has_ended() && self.tree.n_others() > 0 {
-            self.has_left = true;
-            self.ledger.end(self.process.pid);
-        }
     }
 
     /// Takes up the descendants that the first process had before it was traced.
