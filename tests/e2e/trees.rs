@@ -26,6 +26,8 @@ crate::tests![
     [Bpf, C] a_child_in_shared_memory_leaves_it_by_exec_as_it_was,
     [Bpf, C] two_hundred_short_lived_programs_are_exact,
     [Bpf, C] two_hundred_short_lived_copies_are_exact,
+    [Bpf, C] children_that_several_threads_make_at_once_are_exact,
+    [Bpf, C] forty_generations_are_exact,
     [Bpf, C] a_run_lasts_as_long_as_its_daemon,
     [Bpf, C] children_made_in_the_midst_of_calls_are_exact_and_end,
     [Bpf, C] what_workers_make_and_the_first_thread_frees_is_gone,
@@ -215,6 +217,26 @@ fn two_hundred_short_lived_programs_are_exact() {
 
 fn two_hundred_short_lived_copies_are_exact() {
     expect_storm(&program("storm.c", "200").arg("forks"));
+}
+
+fn children_that_several_threads_make_at_once_are_exact() {
+    let (run, session) = run(&program("generations.c", "threads"), &[]);
+    assert_eq!(session.children().len(), 4 * 24, "{}", run.story());
+    let of = |amount: Amount| session.children().iter().filter(move |it| it.amount() == amount);
+    assert_eq!(of(amount(1, 100)).count(), 4 * 16, "{:?}", session.processes);
+    assert_eq!(of(amount(0, 0)).count(), 4 * 8, "{:?}", session.processes);
+    assert!(of(amount(0, 0)).all(|child| child.exe.ends_with("/true")));
+    assert_eq!(session.growth.ended_bytes, 4 * 16 * 100, "{}", run.story());
+    assert_eq!(session.growth_in("leaks"), amount(0, 0), "{}", session.listing());
+}
+
+fn forty_generations_are_exact() {
+    let (run, session) = run(&program("generations.c", "chain"), &[]);
+    let processes = &session.processes;
+    assert_eq!(processes.len(), 41, "{}", run.story());
+    assert!(processes.iter().all(|process| process.amount() == amount(1, 7)), "{processes:?}");
+    assert!(processes.windows(2).all(|pair| pair[1].ppid == pair[0].pid), "{processes:?}");
+    assert_eq!(session.total(), amount(1, 7), "{}", session.listing());
 }
 
 fn a_run_lasts_as_long_as_its_daemon() {
