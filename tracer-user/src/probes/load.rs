@@ -11,7 +11,6 @@ use aya::{
     maps::{Map, MapData, RingBuf},
     programs::{ProgramType, RawTracePoint, UProbe},
     sys::is_helper_supported,
-    util::KernelVersion,
 };
 use aya_obj::generated::bpf_func_id;
 
@@ -65,7 +64,6 @@ pub(super) fn load(plan: &LoadPlan) -> Result<Loaded, ProbeError> {
     let task = kernel_types::task_fields()?;
     let ring_bytes = u64::from(plan.ring_bytes);
     let (pause_at, full_at) = (if plan.pause { ring_bytes / 2 } else { 0 }, ring_bytes / 8 * 7);
-    let plain = object::without_tail_calls();
     let mut ebpf = EbpfLoader::new()
         .override_global("TARGET_TGID", &identity.pid, true)
         .override_global("MIN_SIZE", &plan.min_size, true)
@@ -80,18 +78,14 @@ pub(super) fn load(plan: &LoadPlan) -> Result<Loaded, ProbeError> {
         .override_global("TASK_MM", &task.mm, true)
         .map_max_entries("EVENTS", plan.ring_bytes)
         .map_max_entries("SLOTS", plan.max_threads)
-        .load(&plain)
+        .load(object::OBJECT)
         .map_err(|error| ProbeError::Load { what: "the maps".to_owned(), cause: chain(&error) })?;
     for name in ["task_exit", "task_exec", "task_fork", "mark"].into_iter().chain(SYSCALL_PROGRAMS)
     {
         let program: &mut RawTracePoint = program(&mut ebpf, name)?;
         program.load().map_err(|error| refused(name, &error))?;
     }
-    // Only where no program can get a private stack is it safe to do without the guard.
-    let multi = match load_multi(&ebpf, object::OBJECT) {
-        Err(ProbeError::Refused { .. }) if !may_have_private_stacks() => load_multi(&ebpf, &plain)?,
-        answer => answer?,
-    };
+    let multi = syscall::multi_links_work().then(|| load_multi(&ebpf)).transpose()?;
     if multi.is_none() {
         for name in FUNCTION_PROGRAMS {
             let program: &mut UProbe = program(&mut ebpf, name)?;
@@ -99,12 +93,6 @@ pub(super) fn load(plan: &LoadPlan) -> Result<Loaded, ProbeError> {
         }
     }
     Ok(Loaded { ebpf, first: identity.pid, multi })
-}
-
-/// Could this kernel give a program a private stack per CPU? It came with 6.13 and cannot be
-/// asked for; a version that cannot be read counts as new.
-fn may_have_private_stacks() -> bool {
-    KernelVersion::current().map_or(true, |version| version >= KernelVersion::new(6, 13, 0))
 }
 
 /// Does the kernel have what the programs call? Asked of the kernel itself: distributions carry
@@ -126,14 +114,11 @@ fn check_kernel() -> Result<(), ProbeError> {
 }
 
 /// Loads the function programs a second time with the attach type that multi links ask for,
-/// which aya 0.14 cannot do. They share the maps that aya has made. `None` where the kernel
-/// has no such links.
-fn load_multi(
-    ebpf: &Ebpf,
-    bytes: &[u8],
-) -> Result<Option<HashMap<&'static str, OwnedFd>>, ProbeError> {
+/// which aya 0.14 cannot do. They share the maps that aya has made.
+fn load_multi(ebpf: &Ebpf) -> Result<HashMap<&'static str, OwnedFd>, ProbeError> {
     let broken = |cause: String| ProbeError::Load { what: "the object".to_owned(), cause };
-    let mut object = aya_obj::Object::parse(bytes).map_err(|error| broken(chain(&error)))?;
+    let mut object =
+        aya_obj::Object::parse(object::OBJECT).map_err(|error| broken(chain(&error)))?;
     let maps = std::mem::take(&mut object.maps);
     let fds: HashMap<&str, RawFd> = ebpf
         .maps()
@@ -172,12 +157,9 @@ fn load_multi(
                 });
             }
         };
-        if programs.is_empty() && !syscall::multi_links_work(loaded.as_fd()) {
-            return Ok(None);
-        }
         programs.insert(name, loaded);
     }
-    Ok(Some(programs))
+    Ok(programs)
 }
 
 impl Loaded {

@@ -51,7 +51,8 @@ pub enum ProbeError {
     /// The verifier refused a program.
     #[error(
         "the kernel refused the program {program}: {cause}; please report this with the kernel's \
-         version (its last words: {})", log.lines().last().unwrap_or("none")
+         version (its last words: {})",
+        last_words(log)
     )]
     Refused {
         /// Which program.
@@ -124,6 +125,14 @@ pub enum ProbeError {
         /// Why.
         error: io::Error,
     },
+}
+
+/// The line of a verifier's log that says what is wrong: the last one that is no statistic.
+fn last_words(log: &str) -> &str {
+    const STATISTICS: [&str; 3] = ["processed ", "verification time ", "stack depth "];
+    let is_words = |line: &&str| !STATISTICS.iter().any(|begin| line.starts_with(begin));
+    let mut lines = log.lines().rev().map(str::trim).filter(|line| !line.is_empty());
+    lines.find(is_words).unwrap_or("none")
 }
 
 /// What the kernel measured of one program.
@@ -295,5 +304,23 @@ impl Probes {
     /// Does this kernel set all probes of an object with one link?
     pub fn has_multi_links(&self) -> bool {
         self.loaded.multi.is_some()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_refusal_ends_with_the_reason_and_not_with_the_statistics() {
+        let refused = |log: &str| {
+            let (cause, log) = ("Permission denied (os error 13)".to_owned(), log.to_owned());
+            ProbeError::Refused { program: "alloc_enter", cause, log }.to_string()
+        };
+        let log = "12: (85) call bpf_loop#181\nR2 invalid mem access 'scalar'\n\
+                   verification time 171 usec\nstack depth 24+0\n\
+                   processed 61 insns (limit 1000000) max_states_per_insn 5\n\n";
+        assert!(refused(log).ends_with("(its last words: R2 invalid mem access 'scalar')"));
+        assert!(refused("processed 0 insns\n").ends_with("(its last words: none)"));
     }
 }
