@@ -9,20 +9,25 @@ use std::{
 use aya::{
     Ebpf, EbpfLoader,
     maps::{Map, MapData, RingBuf},
-    programs::{ProgramType, RawTracePoint, UProbe},
+    programs::{ProgramType, RawTracePoint, TracePoint, UProbe},
     sys::is_helper_supported,
 };
 use aya_obj::generated::bpf_func_id;
 
-use super::{ProbeError, kernel_types, object, syscall};
+use super::{
+    ProbeError,
+    events::{self, SyscallEvents},
+    kernel_types, object, syscall,
+};
 use crate::chain::chain;
 
 /// The programs that are attached to functions of the target.
 pub(super) const FUNCTION_PROGRAMS: [&str; 4] =
     ["alloc_enter", "alloc_return", "alloc_end", "free_enter"];
 
-/// The programs that see system calls.
-pub(super) const SYSCALL_PROGRAMS: [&str; 2] = ["mm_enter", "mm_exit"];
+/// The programs that see system calls: ends, beginnings, as the kernel runs them undisturbed.
+const SYSCALL_PROGRAMS: [&str; 2] = ["mm_exit", "mm_enter"];
+const EVENT_PROGRAMS: [&str; 2] = ["mm_exit_event", "mm_enter_event"];
 
 /// What the programs call that a kernel may lack, and the version that brought it.
 const NEEDED_HELPERS: [(bpf_func_id, &str); 2] = [
@@ -56,6 +61,8 @@ pub(super) struct Loaded {
     pub(super) first: u32,
     /// Where the kernel has multi links: the function programs, loaded for them.
     pub(super) multi: Option<HashMap<&'static str, OwnedFd>>,
+    /// Where programs on tracepoints of system calls are disturbed: the events to use instead.
+    pub(super) events: Option<SyscallEvents>,
 }
 
 pub(super) fn load(plan: &LoadPlan) -> Result<Loaded, ProbeError> {
@@ -80,10 +87,17 @@ pub(super) fn load(plan: &LoadPlan) -> Result<Loaded, ProbeError> {
         .map_max_entries("SLOTS", plan.max_threads)
         .load(object::OBJECT)
         .map_err(|error| ProbeError::Load { what: "the maps".to_owned(), cause: chain(&error) })?;
-    for name in ["task_exit", "task_exec", "task_fork", "mark"].into_iter().chain(SYSCALL_PROGRAMS)
-    {
+    for name in ["task_exit", "task_exec", "task_fork", "mark"] {
         let program: &mut RawTracePoint = program(&mut ebpf, name)?;
         program.load().map_err(|error| refused(name, &error))?;
+    }
+    let events = syscall_events();
+    for name in syscall_programs(events) {
+        match events {
+            Some(_) => program::<TracePoint>(&mut ebpf, name)?.load(),
+            None => program::<RawTracePoint>(&mut ebpf, name)?.load(),
+        }
+        .map_err(|error| refused(name, &error))?;
     }
     let multi = syscall::multi_links_work().then(|| load_multi(&ebpf)).transpose()?;
     if multi.is_none() {
@@ -92,7 +106,28 @@ pub(super) fn load(plan: &LoadPlan) -> Result<Loaded, ProbeError> {
             program.load().map_err(|error| refused(name, &error))?;
         }
     }
-    Ok(Loaded { ebpf, first: identity.pid, multi })
+    Ok(Loaded { ebpf, first: identity.pid, multi, events })
+}
+
+/// The events of system calls, where they are needed.
+fn syscall_events() -> Option<SyscallEvents> {
+    if !events::are_needed() {
+        return None;
+    }
+    SyscallEvents::find()
+        .inspect_err(|error| {
+            log::warn!(
+                "this kernel may leave out system calls on a busy machine, which makes a verdict \
+                 inconclusive: its tracing file system, by which that is avoided, cannot be read \
+                 ({error})"
+            );
+        })
+        .ok()
+}
+
+/// Names of the programs that see system calls: the one for ends, the one for beginnings.
+pub(super) fn syscall_programs(events: Option<SyscallEvents>) -> [&'static str; 2] {
+    if events.is_some() { EVENT_PROGRAMS } else { SYSCALL_PROGRAMS }
 }
 
 /// Does the kernel have what the programs call? Asked of the kernel itself: distributions carry
@@ -178,7 +213,7 @@ impl Loaded {
             Some(multi) => multi.iter().map(|(name, fd)| (*name, fd.as_fd())).collect(),
             None => FUNCTION_PROGRAMS.iter().filter_map(of_aya).collect(),
         };
-        programs.extend(SYSCALL_PROGRAMS.iter().filter_map(of_aya));
+        programs.extend(syscall_programs(self.events).iter().filter_map(of_aya));
         programs
     }
 }

@@ -5,6 +5,7 @@
 //! the kernel when this process ends in any way.
 
 mod attach;
+mod events;
 pub mod guard;
 pub mod hazard;
 mod kernel_types;
@@ -21,10 +22,7 @@ use std::{
     os::fd::{AsFd as _, OwnedFd},
 };
 
-use aya::{
-    maps::{Array, MapData, PerCpuArray, RingBuf},
-    programs::raw_trace_point::RawTracePointLink,
-};
+use aya::maps::{Array, MapData, PerCpuArray, RingBuf};
 use tracer_common::count::Count;
 
 pub use attach::{AttachSite, Attached};
@@ -169,7 +167,7 @@ pub fn measure_runs() -> Result<OwnedFd, ProbeError> {
 pub struct Probes {
     // Fields drop from top to bottom: nobody is stopped any more before the breakpoints go, and
     // those go before the programs.
-    tracepoints: Vec<RawTracePointLink>,
+    tracepoints: Vec<attach::Tracepoint>,
     /// The breakpoints in each process.
     attached: HashMap<u32, Vec<Attached>>,
     loaded: load::Loaded,
@@ -186,7 +184,7 @@ impl Probes {
         let mut loaded = load::load(plan)?;
         targets::begin(&mut loaded.ebpf, loaded.first)?;
         let guard = (plan.hold || plan.pause).then(|| targets::guard(&loaded.ebpf)).transpose()?;
-        let tracepoints = attach::tracepoints(&mut loaded.ebpf)?;
+        let tracepoints = attach::tracepoints(&mut loaded)?;
         Ok(Self { tracepoints, attached: HashMap::new(), loaded, guard })
     }
 
