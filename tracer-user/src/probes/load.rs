@@ -25,6 +25,9 @@ use crate::chain::chain;
 pub(super) const FUNCTION_PROGRAMS: [&str; 4] =
     ["alloc_enter", "alloc_return", "alloc_end", "free_enter"];
 
+/// The programs that see processes and threads.
+const TASK_PROGRAMS: [&str; 3] = ["task_exit", "task_exec", "task_fork"];
+
 /// The programs that see system calls: ends, beginnings, as the kernel runs them undisturbed.
 const SYSCALL_PROGRAMS: [&str; 2] = ["mm_exit", "mm_enter"];
 const EVENT_PROGRAMS: [&str; 2] = ["mm_exit_event", "mm_enter_event"];
@@ -87,7 +90,7 @@ pub(super) fn load(plan: &LoadPlan) -> Result<Loaded, ProbeError> {
         .map_max_entries("SLOTS", plan.max_threads)
         .load(object::OBJECT)
         .map_err(|error| ProbeError::Load { what: "the maps".to_owned(), cause: chain(&error) })?;
-    for name in ["task_exit", "task_exec", "task_fork", "mark"] {
+    for name in TASK_PROGRAMS.into_iter().chain(["mark"]) {
         let program: &mut RawTracePoint = program(&mut ebpf, name)?;
         program.load().map_err(|error| refused(name, &error))?;
     }
@@ -214,6 +217,7 @@ impl Loaded {
             None => FUNCTION_PROGRAMS.iter().filter_map(of_aya).collect(),
         };
         programs.extend(syscall_programs(self.events).iter().filter_map(of_aya));
+        programs.extend(TASK_PROGRAMS.iter().filter_map(of_aya));
         programs
     }
 }

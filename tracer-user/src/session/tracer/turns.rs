@@ -102,7 +102,11 @@ impl Tracer {
             if let Some(process) = own.and_then(|own| self.tree.process_in(own)) {
                 self.binder.refresh(id.0, &process);
             }
-            self.attach_objects(space.pid, attached);
+            // Where probes belong to an address space, its own serve everyone in there: a second
+            // set would see each call twice.
+            if !space.shares || self.probes.has_multi_links() {
+                self.attach_objects(space.pid, attached);
+            }
         } else {
             self.ended_early.push(space.pid);
         }
@@ -116,6 +120,7 @@ impl Tracer {
             self.probes.abandon(space.pid);
         }
         self.tree.moves(space.pid, id);
+        self.leave_sharers(space.pid);
         if let Some(member) = self.tree.get_mut(space.pid) {
             if space.by_other_thread {
                 member.attached.clear();
@@ -238,6 +243,7 @@ impl Tracer {
                 member.ended.get_or_insert_with(Zoned::now);
             }
             self.probes.forget(pid);
+            self.leave_sharers(pid);
         }
         self.others.set(self.tree.n_others());
     }
@@ -273,6 +279,22 @@ impl Tracer {
         if !self.has_left && self.process.has_ended() && self.tree.n_others() > 0 {
             self.has_left = true;
             self.ledger.end(self.process.pid);
+            self.leave_sharers(self.process.pid);
+        }
+    }
+
+    /// The process has left its address space, and its probes went with it: who lives there too
+    /// gets some, where it had none of its own.
+    fn leave_sharers(&mut self, pid: u32) {
+        if self.probes.has_multi_links() {
+            return;
+        }
+        let sharers = self.tree.living().filter(|member| {
+            member.parent == pid && member.spaces.is_empty() && member.attached.is_empty()
+        });
+        for sharer in sharers.map(|member| member.pid).collect::<Vec<_>>() {
+            self.attach_in(sharer);
+            self.is_late(sharer, "the probes of its parent are gone");
         }
     }
 
