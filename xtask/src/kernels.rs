@@ -293,7 +293,10 @@ impl Suite {
         let tests = workspace.root.join("tests");
         archive.copy_as(&tests.join("kernels/init.sh"), Path::new("/init"))?;
         for program in PROGRAMS {
-            archive.program(&debian::on_path(program)?, &Path::new("/usr/bin").join(program))?;
+            let from = debian::on_path(program)?;
+            for folder in ["/usr/bin", "/bin"] {
+                archive.program(&from, &Path::new(folder).join(program))?;
+            }
         }
         // The suite's programs are compiled already; it asks only whether it could.
         for compiler in ["cc", "c++"] {

@@ -17,7 +17,9 @@ use aya_obj::generated::bpf_func_id;
 use super::{
     ProbeError,
     events::{self, SyscallEvents},
-    kernel_types, object, syscall,
+    kernel_types,
+    object::OBJECT,
+    syscall,
 };
 use crate::chain::chain;
 
@@ -88,7 +90,7 @@ pub(super) fn load(plan: &LoadPlan) -> Result<Loaded, ProbeError> {
         .override_global("TASK_MM", &task.mm, true)
         .map_max_entries("EVENTS", plan.ring_bytes)
         .map_max_entries("SLOTS", plan.max_threads)
-        .load(object::OBJECT)
+        .load(OBJECT)
         .map_err(|error| ProbeError::Load { what: "the maps".to_owned(), cause: chain(&error) })?;
     for name in TASK_PROGRAMS.into_iter().chain(["mark"]) {
         let program: &mut RawTracePoint = program(&mut ebpf, name)?;
@@ -155,8 +157,7 @@ fn check_kernel() -> Result<(), ProbeError> {
 /// which aya 0.14 cannot do. They share the maps that aya has made.
 fn load_multi(ebpf: &Ebpf) -> Result<HashMap<&'static str, OwnedFd>, ProbeError> {
     let broken = |cause: String| ProbeError::Load { what: "the object".to_owned(), cause };
-    let mut object =
-        aya_obj::Object::parse(object::OBJECT).map_err(|error| broken(chain(&error)))?;
+    let mut object = aya_obj::Object::parse(OBJECT).map_err(|error| broken(chain(&error)))?;
     let maps = std::mem::take(&mut object.maps);
     let fds: HashMap<&str, RawFd> = ebpf
         .maps()
