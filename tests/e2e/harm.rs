@@ -15,6 +15,8 @@ crate::tests![
     [Bpf, C] the_target_outlives_an_interrupted_tool,
     [Bpf, C] the_target_outlives_a_terminated_tool,
     [Bpf, C] a_target_under_test_outlives_a_killed_tool,
+    [Bpf, C] a_tool_that_is_told_to_stop_while_it_attaches_writes_a_session,
+    [Bpf, C] a_test_that_is_told_to_stop_while_it_attaches_runs_no_batch,
 ];
 
 /// Ends an attached tool by a signal; the target must work on, without breakpoints, and can be
@@ -102,4 +104,41 @@ fn a_target_under_test_outlives_a_killed_tool() {
     assert_eq!(tool.wait().code, None);
     eventually("the code of the target is as before", || changed_code_bytes(pid) == 0);
     assert!(workload.process().is_alive());
+}
+
+/// Sends the signal as soon as the session's folder is there, which is made before the probes.
+#[track_caller]
+fn stopped_while_it_attaches(tool: Tool, signal: Signal) -> Run {
+    let folder = tool.scratch().join("session");
+    let tool = tool.start();
+    eventually("the session's folder", || folder.is_dir());
+    tool.process.signal(signal);
+    tool.wait()
+}
+
+fn a_tool_that_is_told_to_stop_while_it_attaches_writes_a_session() {
+    let mut workload = Workload::start(&Program::new(Build::c("keep.c").build()));
+    for signal in [SIGTERM, SIGINT] {
+        let tool = Tool::new(["attach", "-p", &workload.pid().to_string()]).with_folder();
+        let run = stopped_while_it_attaches(tool, signal);
+        run.expect_code(0);
+        assert_eq!(run.session().batches.len(), 1, "{}", run.story());
+        assert_eq!(changed_code_bytes(workload.pid()), 0);
+        workload.batch();
+    }
+    measure_running(&workload).expect_exact();
+}
+
+fn a_test_that_is_told_to_stop_while_it_attaches_runs_no_batch() {
+    let workload = Workload::start(&Program::new(Build::c("keep.c").build()));
+    let tool = Tool::new(["test", "-p", &workload.pid().to_string()]).with_folder();
+    let tool = tool.args(["--"]).args([workload.batch_command()]);
+    let run = stopped_while_it_attaches(tool, SIGTERM);
+    run.expect_code(3);
+    let session = run.session();
+    let interrupted = |reason: &serde_json::Value| reason.to_string().contains("interrupted:");
+    assert!(session.reasons.iter().any(interrupted), "{}", run.story());
+    assert_eq!(session.batches.len(), 0, "{}", run.story());
+    assert_eq!(workload.truth().n_batches(), 0, "{}", run.story());
+    assert_eq!(changed_code_bytes(workload.pid()), 0);
 }

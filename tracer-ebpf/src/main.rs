@@ -21,8 +21,8 @@ mod task;
 mod thread_stack;
 
 use aya_ebpf::{
-    macros::{raw_tracepoint, uprobe, uretprobe},
-    programs::{ProbeContext, RawTracePointContext, RetProbeContext},
+    macros::{raw_tracepoint, tracepoint, uprobe, uretprobe},
+    programs::{ProbeContext, RawTracePointContext, RetProbeContext, TracePointContext},
 };
 
 /// An allocator function that returns memory was entered.
@@ -63,13 +63,26 @@ pub fn task_exit(_ctx: RawTracePointContext) -> i32 {
 /// A system call begins, of any process.
 #[raw_tracepoint(tracepoint = "sys_enter")]
 pub fn mm_enter(ctx: RawTracePointContext) -> i32 {
-    count::lost(mm::enter(&ctx)) as i32
+    count::lost(mm::enter(ctx.arg(1), || mm::registers_in(&ctx))) as i32
 }
 
 /// A system call ends, of any process.
 #[raw_tracepoint(tracepoint = "sys_exit")]
 pub fn mm_exit(ctx: RawTracePointContext) -> i32 {
-    count::lost(mm::leave(&ctx)) as i32
+    count::lost(mm::leave(ctx.arg(1), || mm::registers_in(&ctx))) as i32
+}
+
+/// As [`mm_enter`], where a thread can be preempted in that one: the kernel then leaves it out
+/// for every other thread of the CPU.
+#[tracepoint(category = "raw_syscalls", name = "sys_enter")]
+pub fn mm_enter_event(ctx: TracePointContext) -> u32 {
+    count::lost(mm::enter(mm::number_in(&ctx), task::registers))
+}
+
+/// As [`mm_exit`], in the same place.
+#[tracepoint(category = "raw_syscalls", name = "sys_exit")]
+pub fn mm_exit_event(ctx: TracePointContext) -> u32 {
+    count::lost(mm::leave(mm::returned_in(&ctx), task::registers))
 }
 
 /// A process replaced its image.

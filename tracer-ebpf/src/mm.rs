@@ -8,8 +8,10 @@
 //! cheapest to know: the number at entry, the process at return.
 
 use aya_ebpf::{
-    EbpfContext as _, bindings::pt_regs, helpers::bpf_probe_read_kernel,
-    programs::RawTracePointContext,
+    EbpfContext as _,
+    bindings::pt_regs,
+    helpers::bpf_probe_read_kernel,
+    programs::{RawTracePointContext, TracePointContext},
 };
 use tracer_common::{
     count::Count,
@@ -23,18 +25,17 @@ const MAP_ANONYMOUS: u32 = 0x20;
 /// `MREMAP_DONTUNMAP`: the old range stays mapped.
 const DONT_UNMAP: u64 = 4;
 
-/// A system call begins.
+/// A system call of this number begins; `regs` reads what the thread entered the kernel with.
 ///
 /// # Errors
 /// The loss that keeps it from being booked.
 #[inline(always)]
-pub fn enter(ctx: &RawTracePointContext) -> Result<(), Count> {
-    let number: u64 = ctx.arg(1);
+pub fn enter(number: u64, regs: impl Fn() -> Result<pt_regs, Count>) -> Result<(), Count> {
     if number != arch::MUNMAP && number != arch::MREMAP {
         return Ok(());
     }
     let Some(target) = target() else { return Ok(()) };
-    let regs = regs(ctx)?;
+    let regs = regs()?;
     let args = arch::SyscallArgs::of(&regs);
     if number == arch::MREMAP && args.fourth & DONT_UNMAP != 0 {
         return Ok(());
@@ -52,18 +53,17 @@ pub fn enter(ctx: &RawTracePointContext) -> Result<(), Count> {
     emit::range(record)
 }
 
-/// A system call ends.
+/// A system call ends with this result.
 ///
 /// # Errors
 /// The loss that keeps it from being booked.
 #[inline(always)]
-pub fn leave(ctx: &RawTracePointContext) -> Result<(), Count> {
+pub fn leave(returned: u64, regs: impl Fn() -> Result<pt_regs, Count>) -> Result<(), Count> {
     let Some(target) = target() else { return task::born() };
     let tid = target.tid;
-    let regs = regs(ctx)?;
+    let regs = regs()?;
     let number = arch::syscall_number(&regs);
     let args = arch::SyscallArgs::of(&regs);
-    let returned: u64 = ctx.arg(1);
     let has_failed = returned >= -4095_i64 as u64;
     let mut record = RangeRecord {
         head: Head { kind: Kind::UnmapFailed as u8, flags: 0, family: 0, tid },
@@ -124,10 +124,28 @@ pub fn leave(ctx: &RawTracePointContext) -> Result<(), Count> {
 
 /// The thread's registers as it entered the kernel with them: the return changes none but the
 /// one for the result, and none has been changed yet.
+///
+/// # Errors
+/// When they cannot be read.
 #[inline(always)]
-fn regs(ctx: &RawTracePointContext) -> Result<pt_regs, Count> {
+pub fn registers_in(ctx: &RawTracePointContext) -> Result<pt_regs, Count> {
     // SAFETY: the first word of the context of both tracepoints is the address of the saved
     // registers; the helper checks it.
     unsafe { bpf_probe_read_kernel((*ctx.as_ptr().cast::<u64>()) as *const pt_regs) }
         .map_err(|_| Count::ReadFailed)
+}
+
+/// The number of the call that begins: the first field after the common ones, by the events'
+/// format (`events/raw_syscalls/sys_enter/format` of tracefs).
+#[inline(always)]
+pub fn number_in(ctx: &TracePointContext) -> u64 {
+    // SAFETY: the record of the event is longer than that.
+    unsafe { ctx.as_ptr().add(8).cast::<u64>().read() }
+}
+
+/// The result of the call that ends: the field after the number.
+#[inline(always)]
+pub fn returned_in(ctx: &TracePointContext) -> u64 {
+    // SAFETY: the record of the event ends with it.
+    unsafe { ctx.as_ptr().add(16).cast::<u64>().read() }
 }

@@ -140,14 +140,23 @@ pub fn born() -> Result<(), Count> {
 /// The stack with which the caller entered the kernel.
 #[inline(always)]
 fn caller_stack(caller: &Caller) -> Result<u64, Count> {
-    // SAFETY: the task that runs is valid, and so are the registers that it entered the kernel
-    // with; the read is checked.
-    let regs = unsafe {
-        let regs = bpf_task_pt_regs(bpf_get_current_task_btf());
-        bpf_probe_read_kernel(regs as *const pt_regs).map_err(|_| Count::ReadFailed)?
-    };
+    let regs = registers()?;
     let slot = slot(caller)?;
     Ok(stack::capture(slot, caller.tid, arch::stack_pointer(&regs), arch::frame_pointer(&regs)))
+}
+
+/// The registers with which the caller entered the kernel.
+///
+/// # Errors
+/// When they cannot be read.
+#[inline(always)]
+pub fn registers() -> Result<pt_regs, Count> {
+    // SAFETY: the task that runs is valid, and so are the registers that it entered the kernel
+    // with; the read is checked.
+    unsafe {
+        let regs = bpf_task_pt_regs(bpf_get_current_task_btf());
+        bpf_probe_read_kernel(regs as *const pt_regs).map_err(|_| Count::ReadFailed)
+    }
 }
 
 /// A field of a kernel structure.

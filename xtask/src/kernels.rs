@@ -10,11 +10,13 @@ mod debian;
 mod machine;
 
 use std::fs;
+use std::num::NonZero;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::thread;
 use std::time::Duration;
 
-use anyhow::{Context as _, Result, bail, ensure};
+use anyhow::{Context as _, Result, anyhow, bail, ensure};
 
 use crate::cmd::{CommandExt as _, Workspace, command, is_root};
 use crate::setup;
@@ -74,7 +76,10 @@ pub(crate) fn missing() -> Result<Option<String>> {
     if !command("apt-get").arg("--version").works() {
         return Ok(Some("kernels come from Debian, and this system has no apt-get".to_owned()));
     }
-    Ok(machine::install().err().map(|err| format!("{err:#}")))
+    if !machine::is_there() {
+        return Ok(Some("there is no emulator; `cargo xtask setup --test` installs it".to_owned()));
+    }
+    Ok(None)
 }
 
 /// The same with the tool built already; reports as it goes and leaves the closing line to the
@@ -100,15 +105,19 @@ pub(crate) fn boot(workspace: &Workspace, versions: &[&str]) -> Result<Outcome> 
         }
     }
     let common = suite.pack(workspace)?;
-    for kernel in kernels {
-        println!("\n== kernel {} ({})", kernel.version, kernel.suite);
-        let verdicts = one(kernel, &dir, &suite, &common, &core);
-        let verdicts = verdicts.unwrap_or_else(|err| {
-            println!("{err:#}");
-            vec![("boots and runs to the end".to_owned(), false)]
-        });
-        for (name, passed) in verdicts {
-            count(&mut outcome, &mut failures, kernel.version, &name, passed);
+    // Each machine keeps one processor busy.
+    let at_once = thread::available_parallelism().map_or(1, NonZero::get);
+    for kernels in kernels.chunks(at_once) {
+        let names: Vec<_> = kernels.iter().map(|kernel| kernel.version).collect();
+        println!("\n== kernel {}", names.join(", kernel "));
+        for (kernel, verdicts) in together(kernels, &dir, &suite, &common, &core) {
+            let verdicts = verdicts.unwrap_or_else(|err| {
+                println!("{}: {err:#}", kernel.version);
+                vec![("boots and runs to the end".to_owned(), false)]
+            });
+            for (name, passed) in verdicts {
+                count(&mut outcome, &mut failures, kernel.version, &name, passed);
+            }
         }
     }
     println!();
@@ -154,15 +163,45 @@ fn core(workspace: &Workspace) -> Result<Vec<String>> {
     Ok(names.map(str::to_owned).collect())
 }
 
-/// Boots one kernel. Answers a verdict for each test; one that was not reached has failed.
-fn one(
-    kernel: &Kernel,
+/// Tests, and whether they passed.
+type Verdicts = Vec<(String, bool)>;
+
+/// Boots these kernels at the same time. Their images are fetched one after the other.
+fn together<'a>(
+    kernels: &[&'a Kernel],
     dir: &Path,
     suite: &Suite,
     common: &archive::Archive,
     core: &[String],
-) -> Result<Vec<(String, bool)>> {
-    let image = debian::image(&dir.join(kernel.suite), kernel.suite, kernel.version)?;
+) -> Vec<(&'a Kernel, Result<Verdicts>)> {
+    let images: Vec<_> = kernels
+        .iter()
+        .map(|kernel| debian::image(&dir.join(kernel.suite), kernel.suite, kernel.version))
+        .collect();
+    thread::scope(|scope| {
+        let machines: Vec<_> = kernels
+            .iter()
+            .zip(images)
+            .map(|(kernel, image)| {
+                (*kernel, scope.spawn(|| one(kernel, &image?, dir, suite, common, core)))
+            })
+            .collect();
+        let died = |_| Err(anyhow!("the thread that watched the machine died"));
+        let ends =
+            machines.into_iter().map(|(kernel, end)| (kernel, end.join().unwrap_or_else(died)));
+        ends.collect()
+    })
+}
+
+/// Boots one kernel. Answers a verdict for each test; one that was not reached has failed.
+fn one(
+    kernel: &Kernel,
+    image: &Path,
+    dir: &Path,
+    suite: &Suite,
+    common: &archive::Archive,
+    core: &[String],
+) -> Result<Verdicts> {
     let tests = if kernel.expected == Expected::Works { core } else { &[] };
     let what = format!(
         "SUITE='{}'\nLIMIT={}\nTESTS='{}'\nexport OUTLIVE_BIN=/usr/bin/outlive OUTLIVE_TESTS_REQUIRE_ALL=1\n",
@@ -172,15 +211,15 @@ fn one(
     );
     let mut archive = common.clone();
     archive.file("/what", what.as_bytes(), 0o644);
-    let initrd = dir.join("initrd");
+    let initrd = dir.join(kernel.suite).join("initrd");
     fs::write(&initrd, archive.finish()).with_context(|| initrd.display().to_string())?;
 
     let tests_count = u32::try_from(tests.len().max(1)).unwrap_or(u32::MAX);
     let limit = BOOT_LIMIT + TEST_LIMIT / 4 * tests_count;
-    let end = machine::boot(&image, &initrd, limit)?;
+    let end = machine::boot(kernel.version, image, &initrd, limit)?;
     let mut verdicts = end.verdicts;
     if let Some(why) = end.cut_short {
-        println!("{why}");
+        println!("{}: {why}", kernel.version);
         verdicts.push((format!("runs to the end: {why}"), false));
     }
     for name in tests {
@@ -254,7 +293,10 @@ impl Suite {
         let tests = workspace.root.join("tests");
         archive.copy_as(&tests.join("kernels/init.sh"), Path::new("/init"))?;
         for program in PROGRAMS {
-            archive.program(&debian::on_path(program)?, &Path::new("/usr/bin").join(program))?;
+            let from = debian::on_path(program)?;
+            for folder in ["/usr/bin", "/bin"] {
+                archive.program(&from, &Path::new(folder).join(program))?;
+            }
         }
         // The suite's programs are compiled already; it asks only whether it could.
         for compiler in ["cc", "c++"] {

@@ -8,7 +8,7 @@ use anyhow::{Context as _, Result};
 
 use crate::cmd::{CommandExt as _, Workspace, command, is_root, shown};
 use crate::setup::{self, Toolchain};
-use crate::tidy;
+use crate::{kernels, tidy};
 
 /// Outcomes. A check that is one command, such as a linter's run, counts as one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -77,6 +77,7 @@ pub(crate) fn run(workspace: &Workspace) -> Result<ExitCode> {
         ]),
     );
     run.end_to_end(workspace, in_ci)?;
+    run.other_kernels(workspace, in_ci)?;
 
     println!();
     for failure in &run.failures {
@@ -178,7 +179,33 @@ impl Run {
         self.cargo_test(name, &mut tests);
         Ok(())
     }
+
+    /// What keeps a kernel from being fetched or booted is a failure; that this machine could not
+    /// boot any is one where everything has to run.
+    fn other_kernels(&mut self, workspace: &Workspace, in_ci: bool) -> Result<()> {
+        let name = "other kernels";
+        headline(name);
+        if let Some(why) = kernels::missing()? {
+            println!("{} {name}: {why}", if in_ci { "FAILED" } else { "SKIPPED" });
+            self.add(name, if in_ci { Tally::FAILED } else { Tally::SKIPPED });
+            return Ok(());
+        }
+        match kernels::boot(workspace, KERNELS) {
+            Ok(kernels::Outcome { passed, failed }) => {
+                self.add(name, Tally { passed, failed, skipped: 0 });
+            }
+            Err(err) => {
+                println!("{err:#}");
+                self.add(name, Tally::FAILED);
+            }
+        }
+        Ok(())
+    }
 }
+
+/// Kernels that the core of the end-to-end tests runs on each time: the oldest and the newest that
+/// are supported. `cargo xtask kernels` has more.
+const KERNELS: &[&str] = &["6.1", "7.2"];
 
 /// Shows a test run's output and sums its `test result:` lines. A run that failed without a
 /// failed test (it did not build, or died) is one failure.

@@ -9,7 +9,7 @@ use std::{
 use aya::{
     Ebpf,
     programs::{
-        RawTracePoint, UProbe,
+        RawTracePoint, TracePoint, UProbe,
         raw_trace_point::RawTracePointLink,
         uprobe::{UProbeAttachLocation, UProbeAttachPoint, UProbeLink, UProbeScope},
     },
@@ -17,8 +17,8 @@ use aya::{
 use tracer_common::cookie::{Cookie, Shape};
 
 use super::{
-    ProbeError,
-    load::{Loaded, program},
+    ProbeError, events,
+    load::{Loaded, program, syscall_programs},
     syscall,
 };
 use crate::chain::chain;
@@ -78,29 +78,46 @@ impl Attached {
     }
 }
 
+/// One tracepoint with its program. Dropping it ends that.
+#[expect(dead_code, reason = "held for its drop, which detaches the program")]
+pub(super) enum Tracepoint {
+    Raw(RawTracePointLink),
+    Event(OwnedFd),
+}
+
 /// Follows the beginnings and ends of processes and threads, the replacement of images, and the
 /// system calls that change mappings, until the guards are dropped. The ends of calls are watched
 /// before their beginnings, as with functions.
-pub(super) fn tracepoints(ebpf: &mut Ebpf) -> Result<Vec<RawTracePointLink>, ProbeError> {
-    let set = |(name, tracepoint): (&'static str, &str)| {
-        let error = |error: aya::programs::ProgramError| ProbeError::Load {
-            what: format!("the tracepoint {tracepoint}"),
-            cause: chain(&error),
-        };
-        let program: &mut RawTracePoint = program(ebpf, name)?;
-        let id = program.attach(tracepoint).map_err(error)?;
-        program.take_link(id).map_err(error)
+pub(super) fn tracepoints(loaded: &mut Loaded) -> Result<Vec<Tracepoint>, ProbeError> {
+    let refused = |tracepoint: &str, cause: String| ProbeError::Load {
+        what: format!("the tracepoint {tracepoint}"),
+        cause,
     };
+    let [exit, enter] = syscall_programs(loaded.events);
+    let events = loaded.events;
     [
-        ("task_exit", "sched_process_exit"),
-        ("task_exec", "sched_process_exec"),
-        ("mm_exit", "sys_exit"),
-        ("mm_enter", "sys_enter"),
+        ("task_exit", "sched_process_exit", None),
+        ("task_exec", "sched_process_exec", None),
+        (exit, "sys_exit", events.map(|events| events.exit)),
+        (enter, "sys_enter", events.map(|events| events.enter)),
         // What it announces is completed at the end of a system call.
-        ("task_fork", "sched_process_fork"),
+        ("task_fork", "sched_process_fork", None),
     ]
     .into_iter()
-    .map(set)
+    .map(|(name, tracepoint, event)| {
+        if let Some(number) = event {
+            let program: &mut TracePoint = program(&mut loaded.ebpf, name)?;
+            let program = program.fd().map_err(|error| refused(tracepoint, chain(&error)))?;
+            let event = events::attach(number, program.as_fd());
+            return event
+                .map(Tracepoint::Event)
+                .map_err(|error| refused(tracepoint, error.to_string()));
+        }
+        let error = |error: aya::programs::ProgramError| refused(tracepoint, chain(&error));
+        let program: &mut RawTracePoint = program(&mut loaded.ebpf, name)?;
+        let id = program.attach(tracepoint).map_err(error)?;
+        program.take_link(id).map(Tracepoint::Raw).map_err(error)
+    })
     .collect()
 }
 

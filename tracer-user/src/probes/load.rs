@@ -9,21 +9,30 @@ use std::{
 use aya::{
     Ebpf, EbpfLoader,
     maps::{Map, MapData, RingBuf},
-    programs::{ProgramType, RawTracePoint, UProbe},
+    programs::{ProgramType, RawTracePoint, TracePoint, UProbe},
     sys::is_helper_supported,
-    util::KernelVersion,
 };
 use aya_obj::generated::bpf_func_id;
 
-use super::{ProbeError, kernel_types, object, syscall};
+use super::{
+    ProbeError,
+    events::{self, SyscallEvents},
+    kernel_types,
+    object::OBJECT,
+    syscall,
+};
 use crate::chain::chain;
 
 /// The programs that are attached to functions of the target.
 pub(super) const FUNCTION_PROGRAMS: [&str; 4] =
     ["alloc_enter", "alloc_return", "alloc_end", "free_enter"];
 
-/// The programs that see system calls.
-pub(super) const SYSCALL_PROGRAMS: [&str; 2] = ["mm_enter", "mm_exit"];
+/// The programs that see processes and threads.
+const TASK_PROGRAMS: [&str; 3] = ["task_exit", "task_exec", "task_fork"];
+
+/// The programs that see system calls: ends, beginnings, as the kernel runs them undisturbed.
+const SYSCALL_PROGRAMS: [&str; 2] = ["mm_exit", "mm_enter"];
+const EVENT_PROGRAMS: [&str; 2] = ["mm_exit_event", "mm_enter_event"];
 
 /// What the programs call that a kernel may lack, and the version that brought it.
 const NEEDED_HELPERS: [(bpf_func_id, &str); 2] = [
@@ -57,6 +66,8 @@ pub(super) struct Loaded {
     pub(super) first: u32,
     /// Where the kernel has multi links: the function programs, loaded for them.
     pub(super) multi: Option<HashMap<&'static str, OwnedFd>>,
+    /// Where programs on tracepoints of system calls are disturbed: the events to use instead.
+    pub(super) events: Option<SyscallEvents>,
 }
 
 pub(super) fn load(plan: &LoadPlan) -> Result<Loaded, ProbeError> {
@@ -65,7 +76,6 @@ pub(super) fn load(plan: &LoadPlan) -> Result<Loaded, ProbeError> {
     let task = kernel_types::task_fields()?;
     let ring_bytes = u64::from(plan.ring_bytes);
     let (pause_at, full_at) = (if plan.pause { ring_bytes / 2 } else { 0 }, ring_bytes / 8 * 7);
-    let plain = object::without_tail_calls();
     let mut ebpf = EbpfLoader::new()
         .override_global("TARGET_TGID", &identity.pid, true)
         .override_global("MIN_SIZE", &plan.min_size, true)
@@ -80,31 +90,49 @@ pub(super) fn load(plan: &LoadPlan) -> Result<Loaded, ProbeError> {
         .override_global("TASK_MM", &task.mm, true)
         .map_max_entries("EVENTS", plan.ring_bytes)
         .map_max_entries("SLOTS", plan.max_threads)
-        .load(&plain)
+        .load(OBJECT)
         .map_err(|error| ProbeError::Load { what: "the maps".to_owned(), cause: chain(&error) })?;
-    for name in ["task_exit", "task_exec", "task_fork", "mark"].into_iter().chain(SYSCALL_PROGRAMS)
-    {
+    for name in TASK_PROGRAMS.into_iter().chain(["mark"]) {
         let program: &mut RawTracePoint = program(&mut ebpf, name)?;
         program.load().map_err(|error| refused(name, &error))?;
     }
-    // Only where no program can get a private stack is it safe to do without the guard.
-    let multi = match load_multi(&ebpf, object::OBJECT) {
-        Err(ProbeError::Refused { .. }) if !may_have_private_stacks() => load_multi(&ebpf, &plain)?,
-        answer => answer?,
-    };
+    let events = syscall_events();
+    for name in syscall_programs(events) {
+        match events {
+            Some(_) => program::<TracePoint>(&mut ebpf, name)?.load(),
+            None => program::<RawTracePoint>(&mut ebpf, name)?.load(),
+        }
+        .map_err(|error| refused(name, &error))?;
+    }
+    let multi = syscall::multi_links_work().then(|| load_multi(&ebpf)).transpose()?;
     if multi.is_none() {
         for name in FUNCTION_PROGRAMS {
             let program: &mut UProbe = program(&mut ebpf, name)?;
             program.load().map_err(|error| refused(name, &error))?;
         }
     }
-    Ok(Loaded { ebpf, first: identity.pid, multi })
+    Ok(Loaded { ebpf, first: identity.pid, multi, events })
 }
 
-/// Could this kernel give a program a private stack per CPU? It came with 6.13 and cannot be
-/// asked for; a version that cannot be read counts as new.
-fn may_have_private_stacks() -> bool {
-    KernelVersion::current().map_or(true, |version| version >= KernelVersion::new(6, 13, 0))
+/// The events of system calls, where they are needed.
+fn syscall_events() -> Option<SyscallEvents> {
+    if !events::are_needed() {
+        return None;
+    }
+    SyscallEvents::find()
+        .inspect_err(|error| {
+            log::warn!(
+                "this kernel may leave out system calls on a busy machine, which makes a verdict \
+                 inconclusive: its tracing file system, by which that is avoided, cannot be read \
+                 ({error})"
+            );
+        })
+        .ok()
+}
+
+/// Names of the programs that see system calls: the one for ends, the one for beginnings.
+pub(super) fn syscall_programs(events: Option<SyscallEvents>) -> [&'static str; 2] {
+    if events.is_some() { EVENT_PROGRAMS } else { SYSCALL_PROGRAMS }
 }
 
 /// Does the kernel have what the programs call? Asked of the kernel itself: distributions carry
@@ -126,14 +154,10 @@ fn check_kernel() -> Result<(), ProbeError> {
 }
 
 /// Loads the function programs a second time with the attach type that multi links ask for,
-/// which aya 0.14 cannot do. They share the maps that aya has made. `None` where the kernel
-/// has no such links.
-fn load_multi(
-    ebpf: &Ebpf,
-    bytes: &[u8],
-) -> Result<Option<HashMap<&'static str, OwnedFd>>, ProbeError> {
+/// which aya 0.14 cannot do. They share the maps that aya has made.
+fn load_multi(ebpf: &Ebpf) -> Result<HashMap<&'static str, OwnedFd>, ProbeError> {
     let broken = |cause: String| ProbeError::Load { what: "the object".to_owned(), cause };
-    let mut object = aya_obj::Object::parse(bytes).map_err(|error| broken(chain(&error)))?;
+    let mut object = aya_obj::Object::parse(OBJECT).map_err(|error| broken(chain(&error)))?;
     let maps = std::mem::take(&mut object.maps);
     let fds: HashMap<&str, RawFd> = ebpf
         .maps()
@@ -172,12 +196,9 @@ fn load_multi(
                 });
             }
         };
-        if programs.is_empty() && !syscall::multi_links_work(loaded.as_fd()) {
-            return Ok(None);
-        }
         programs.insert(name, loaded);
     }
-    Ok(Some(programs))
+    Ok(programs)
 }
 
 impl Loaded {
@@ -196,7 +217,8 @@ impl Loaded {
             Some(multi) => multi.iter().map(|(name, fd)| (*name, fd.as_fd())).collect(),
             None => FUNCTION_PROGRAMS.iter().filter_map(of_aya).collect(),
         };
-        programs.extend(SYSCALL_PROGRAMS.iter().filter_map(of_aya));
+        programs.extend(syscall_programs(self.events).iter().filter_map(of_aya));
+        programs.extend(TASK_PROGRAMS.iter().filter_map(of_aya));
         programs
     }
 }

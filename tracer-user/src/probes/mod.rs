@@ -5,6 +5,7 @@
 //! the kernel when this process ends in any way.
 
 mod attach;
+mod events;
 pub mod guard;
 pub mod hazard;
 mod kernel_types;
@@ -21,10 +22,7 @@ use std::{
     os::fd::{AsFd as _, OwnedFd},
 };
 
-use aya::{
-    maps::{Array, MapData, PerCpuArray, RingBuf},
-    programs::raw_trace_point::RawTracePointLink,
-};
+use aya::maps::{Array, MapData, PerCpuArray, RingBuf};
 use tracer_common::count::Count;
 
 pub use attach::{AttachSite, Attached};
@@ -51,7 +49,8 @@ pub enum ProbeError {
     /// The verifier refused a program.
     #[error(
         "the kernel refused the program {program}: {cause}; please report this with the kernel's \
-         version (its last words: {})", log.lines().last().unwrap_or("none")
+         version (its last words: {})",
+        last_words(log)
     )]
     Refused {
         /// Which program.
@@ -126,6 +125,14 @@ pub enum ProbeError {
     },
 }
 
+/// The line of a verifier's log that says what is wrong: the last one that is no statistic.
+fn last_words(log: &str) -> &str {
+    const STATISTICS: [&str; 3] = ["processed ", "verification time ", "stack depth "];
+    let is_words = |line: &&str| !STATISTICS.iter().any(|begin| line.starts_with(begin));
+    let mut lines = log.lines().rev().map(str::trim).filter(|line| !line.is_empty());
+    lines.find(is_words).unwrap_or("none")
+}
+
 /// What the kernel measured of one program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Runs {
@@ -160,7 +167,7 @@ pub fn measure_runs() -> Result<OwnedFd, ProbeError> {
 pub struct Probes {
     // Fields drop from top to bottom: nobody is stopped any more before the breakpoints go, and
     // those go before the programs.
-    tracepoints: Vec<RawTracePointLink>,
+    tracepoints: Vec<attach::Tracepoint>,
     /// The breakpoints in each process.
     attached: HashMap<u32, Vec<Attached>>,
     loaded: load::Loaded,
@@ -177,7 +184,7 @@ impl Probes {
         let mut loaded = load::load(plan)?;
         targets::begin(&mut loaded.ebpf, loaded.first)?;
         let guard = (plan.hold || plan.pause).then(|| targets::guard(&loaded.ebpf)).transpose()?;
-        let tracepoints = attach::tracepoints(&mut loaded.ebpf)?;
+        let tracepoints = attach::tracepoints(&mut loaded)?;
         Ok(Self { tracepoints, attached: HashMap::new(), loaded, guard })
     }
 
@@ -295,5 +302,23 @@ impl Probes {
     /// Does this kernel set all probes of an object with one link?
     pub fn has_multi_links(&self) -> bool {
         self.loaded.multi.is_some()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_refusal_ends_with_the_reason_and_not_with_the_statistics() {
+        let refused = |log: &str| {
+            let (cause, log) = ("Permission denied (os error 13)".to_owned(), log.to_owned());
+            ProbeError::Refused { program: "alloc_enter", cause, log }.to_string()
+        };
+        let log = "12: (85) call bpf_loop#181\nR2 invalid mem access 'scalar'\n\
+                   verification time 171 usec\nstack depth 24+0\n\
+                   processed 61 insns (limit 1000000) max_states_per_insn 5\n\n";
+        assert!(refused(log).ends_with("(its last words: R2 invalid mem access 'scalar')"));
+        assert!(refused("processed 0 insns\n").ends_with("(its last words: none)"));
     }
 }

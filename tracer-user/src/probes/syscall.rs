@@ -4,12 +4,15 @@
 use std::{
     ffi::{CStr, CString},
     io, mem,
-    os::fd::{AsRawFd as _, BorrowedFd, FromRawFd as _, OwnedFd},
+    os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, FromRawFd as _, OwnedFd},
 };
 
 use aya_obj::{
     Function,
-    generated::{bpf_attach_type, bpf_attr, bpf_cmd, bpf_insn, bpf_prog_info, bpf_prog_type},
+    generated::{
+        bpf_attach_type, bpf_attr, bpf_attr__bindgen_ty_4 as ProgramFields, bpf_cmd, bpf_insn,
+        bpf_prog_info, bpf_prog_type,
+    },
 };
 
 /// `BPF_F_UPROBE_MULTI_RETURN`: the program runs when the function returns.
@@ -67,29 +70,25 @@ pub(super) fn load_for_multi(
 ) -> Result<OwnedFd, Refused> {
     let insns: &[bpf_insn] = &function.instructions;
     let func_info = function.func_info.func_info_bytes();
-    let load = |log: &mut [u8]| -> io::Result<OwnedFd> {
-        let mut attr = zeroed_attr();
-        // SAFETY: this member of the union is the one that BPF_PROG_LOAD reads.
-        let fields = unsafe { &mut attr.__bindgen_anon_3 };
-        fields.prog_type = bpf_prog_type::BPF_PROG_TYPE_KPROBE as u32;
-        fields.expected_attach_type = bpf_attach_type::BPF_TRACE_UPROBE_MULTI as u32;
-        fields.insns = insns.as_ptr() as u64;
-        fields.insn_cnt = u32::try_from(insns.len()).unwrap_or(u32::MAX);
-        fields.license = license.as_ptr() as u64;
-        // The kernel asks for it of a program with a callback, which the stack walk has.
-        fields.prog_btf_fd = btf.as_raw_fd().cast_unsigned();
-        fields.func_info = func_info.as_ptr() as u64;
-        fields.func_info_cnt = u32::try_from(function.func_info.len()).unwrap_or(u32::MAX);
-        fields.func_info_rec_size = u32::try_from(function.func_info_rec_size).unwrap_or(0);
-        for (place, byte) in fields.prog_name.iter_mut().zip(name.to_bytes()).take(15) {
-            *place = byte.cast_signed();
-        }
-        if !log.is_empty() {
-            fields.log_level = 1;
-            fields.log_buf = log.as_mut_ptr() as u64;
-            fields.log_size = u32::try_from(log.len()).unwrap_or(u32::MAX);
-        }
-        owned(bpf(bpf_cmd::BPF_PROG_LOAD, &mut attr)?)
+    let load = |log: &mut [u8]| {
+        load_uprobe(|fields| {
+            fields.insns = insns.as_ptr() as u64;
+            fields.insn_cnt = u32::try_from(insns.len()).unwrap_or(u32::MAX);
+            fields.license = license.as_ptr() as u64;
+            // The kernel asks for it of a program with a callback, which the stack walk has.
+            fields.prog_btf_fd = btf.as_raw_fd().cast_unsigned();
+            fields.func_info = func_info.as_ptr() as u64;
+            fields.func_info_cnt = u32::try_from(function.func_info.len()).unwrap_or(u32::MAX);
+            fields.func_info_rec_size = u32::try_from(function.func_info_rec_size).unwrap_or(0);
+            for (place, byte) in fields.prog_name.iter_mut().zip(name.to_bytes()).take(15) {
+                *place = byte.cast_signed();
+            }
+            if !log.is_empty() {
+                fields.log_level = 1;
+                fields.log_buf = log.as_mut_ptr() as u64;
+                fields.log_size = u32::try_from(log.len()).unwrap_or(u32::MAX);
+            }
+        })
     };
     load(&mut []).or_else(|error| {
         let mut log = vec![0; LOG_BYTES];
@@ -101,6 +100,18 @@ pub(super) fn load_for_multi(
             Refused { error, log: log[from..].to_owned() }
         })
     })
+}
+
+/// Loads a uprobe program with the attach type of multi links. Each pointer that is filled in is
+/// one to memory that lives while this runs.
+fn load_uprobe(fill_in: impl FnOnce(&mut ProgramFields)) -> io::Result<OwnedFd> {
+    let mut attr = zeroed_attr();
+    // SAFETY: this member of the union is the one that BPF_PROG_LOAD reads.
+    let fields = unsafe { &mut attr.__bindgen_anon_3 };
+    fields.prog_type = bpf_prog_type::BPF_PROG_TYPE_KPROBE as u32;
+    fields.expected_attach_type = bpf_attach_type::BPF_TRACE_UPROBE_MULTI as u32;
+    fill_in(fields);
+    owned(bpf(bpf_cmd::BPF_PROG_LOAD, &mut attr)?)
 }
 
 /// Where a multi link is to be set.
@@ -139,13 +150,25 @@ pub(super) fn link_multi(program: BorrowedFd<'_>, sites: &MultiSites<'_>) -> io:
 ///
 /// Links came with 6.6; until a later fix their filter compared threads. A kernel with the
 /// fix refuses the process id -1, and any kernel with links finds that `/` is no file to probe.
-pub(super) fn multi_links_work(program: BorrowedFd<'_>) -> bool {
+/// Asked with a program that does nothing, so that nothing else is bound to the attach type: of
+/// all programs that name a program array, the kernel wants the same one.
+pub(super) fn multi_links_work() -> bool {
+    let program = load_uprobe(|fields| {
+        fields.insns = RETURN_ZERO.as_ptr() as u64;
+        fields.insn_cnt = 2;
+        fields.license = c"GPL".as_ptr() as u64;
+    });
+    // Whatever keeps it from being loaded is said when the programs are.
+    let Ok(program) = program else { return false };
     let answer = |pid: u32| {
         let sites = MultiSites { path: c"/", offsets: &[0], cookies: &[0], pid, on_return: false };
-        link_multi(program, &sites).err().and_then(|error| error.raw_os_error())
+        link_multi(program.as_fd(), &sites).err().and_then(|error| error.raw_os_error())
     };
     answer(u32::MAX) == Some(libc::EINVAL) && answer(0) == Some(libc::EBADF)
 }
+
+/// `r0 = 0`, and the end, as instructions.
+static RETURN_ZERO: [u64; 2] = [0xb7, 0x95];
 
 /// Runs a raw tracepoint program once with one argument and answers its return value.
 pub(super) fn run_raw_tracepoint(program: BorrowedFd<'_>, argument: u64) -> io::Result<u32> {

@@ -19,7 +19,7 @@ use tokio::{
     runtime::Runtime,
 };
 
-use super::{TraceOptions, Tracer, drive::Drive};
+use super::{TraceOptions, Tracer, drive::Drive, ending::Interrupts};
 use crate::target::{
     launch::{Held, Stage},
     process::Process,
@@ -90,12 +90,17 @@ pub(super) fn start(
 }
 
 /// The runtime of a session. One thread: the tool is to take as little from the target's
-/// machine as it can.
-pub(super) fn runtime() -> anyhow::Result<Runtime> {
-    tokio::runtime::Builder::new_current_thread()
+/// machine as it can. From here on a request to stop is answered when the session comes to it, and
+/// does not end the tool: made before anything is attached.
+pub(super) fn runtime() -> anyhow::Result<(Runtime, Interrupts)> {
+    let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
-        .context("cannot start the tool's event loop")
+        .context("cannot start the tool's event loop")?;
+    let entered = runtime.enter();
+    let interrupts = Interrupts::listen().context("cannot listen for signals")?;
+    drop(entered);
+    Ok((runtime, interrupts))
 }
 
 /// A conversation in lines over these two ends.

@@ -3,6 +3,7 @@
 use std::{collections::BTreeMap, future::Future, time::Duration};
 
 use anyhow::Context as _;
+use tokio::runtime::Runtime;
 
 use super::{
     DriveError, Finished, Ready, Subject, TestPlan, TraceOptions, Tracer,
@@ -22,6 +23,9 @@ use crate::{target::process::Process, units};
 /// its own, with what was measured so far.
 pub fn test(plan: &TestPlan) -> anyhow::Result<Finished> {
     crate::probes::rights::check()?;
+    // Outlives the child: its output is read by tasks of this runtime.
+    let (runtime, interrupts) = start::runtime()?;
+    let waiting = Waiting { runtime: &runtime, interrupts };
     let options = &plan.plan.options;
     match &plan.subject {
         Subject::Process { pid, batch } => {
@@ -30,12 +34,12 @@ pub fn test(plan: &TestPlan) -> anyhow::Result<Finished> {
             let mut tracer = Tracer::load(process, options)?;
             tracer.attach()?;
             let drive = |pid| Ok(Drive::Command { words: batch.clone(), pid });
-            measure(plan, tracer, &folder, None, None, drive)
+            measure(plan, tracer, &folder, waiting, None, None, drive)
         }
         Subject::Service { service, ready, batch } => {
             let (tracer, child, folder) = begin(plan, service, options, start::Streams::Output)?;
             let drive = |pid| Ok(Drive::Command { words: batch.clone(), pid });
-            measure(plan, tracer, &folder, Some(child), Some(ready), drive)
+            measure(plan, tracer, &folder, waiting, Some(child), Some(ready), drive)
         }
         Subject::Lines { program } => {
             let (tracer, mut child, folder) =
@@ -45,7 +49,7 @@ pub fn test(plan: &TestPlan) -> anyhow::Result<Finished> {
                 let (stdin, stdout) = pipes.context("the target has no pipes")?;
                 start::lines(stdin, stdout)
             };
-            measure(plan, tracer, &folder, Some(child), None, drive)
+            measure(plan, tracer, &folder, waiting, Some(child), None, drive)
         }
     }
 }
@@ -61,19 +65,25 @@ fn begin(
     Ok((tracer, child, folder))
 }
 
+/// What waits for things to come about, and for requests to stop.
+struct Waiting<'a> {
+    runtime: &'a Runtime,
+    interrupts: Interrupts,
+}
+
 fn measure(
     plan: &TestPlan,
     mut tracer: Tracer,
     folder: &Folder,
+    waiting: Waiting<'_>,
     child: Option<Child>,
     ready: Option<&Ready>,
     drive: impl FnOnce(u32) -> anyhow::Result<Drive>,
 ) -> anyhow::Result<Finished> {
     let mut child = child;
-    // Outlives the child: its output is read by tasks of this runtime.
-    let runtime = start::runtime()?;
-    let ending =
-        runtime.block_on(batches(plan, &mut tracer, folder, child.as_mut(), ready, drive))?;
+    let Waiting { runtime, interrupts } = waiting;
+    let batches = batches(plan, &mut tracer, folder, interrupts, child.as_mut(), ready, drive);
+    let ending = runtime.block_on(batches)?;
     tracer.detach();
     // Names are looked up while the target is there to be asked.
     folder.finish(&plan.plan, &tracer, &ending, true)
@@ -83,11 +93,11 @@ async fn batches(
     plan: &TestPlan,
     tracer: &mut Tracer,
     folder: &Folder,
+    mut interrupts: Interrupts,
     mut child: Option<&mut Child>,
     ready: Option<&Ready>,
     drive: impl FnOnce(u32) -> anyhow::Result<Drive>,
 ) -> anyhow::Result<Ending> {
-    let mut interrupts = Interrupts::listen().context("cannot listen for signals")?;
     let exit = ExitWatch::new(tracer.process(), tracer.others())?;
     let warmup = plan.plan.options.warmup;
     let n_batches = warmup.saturating_add(plan.batches);
@@ -140,6 +150,8 @@ async fn step(
 ) -> Option<Ending> {
     tokio::select! {
         biased;
+        // One that came while the probes were set keeps the work from being begun.
+        () = interrupts.next() => Some(Ending::Interrupted),
         outcome = tokio::time::timeout(limit, work) => match outcome {
             Ok(Ok(())) => None,
             // A target that dies closes its output first, or makes the command fail.
@@ -156,6 +168,5 @@ async fn step(
             }
         },
         () = exit.ended() => Some(Ending::TargetEnded),
-        () = interrupts.next() => Some(Ending::Interrupted),
     }
 }

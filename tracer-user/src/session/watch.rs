@@ -2,7 +2,6 @@
 
 use std::{collections::BTreeMap, ffi::OsString, future, time::Instant};
 
-use anyhow::Context as _;
 use tokio::time::{Duration, sleep_until};
 
 use super::{
@@ -27,6 +26,7 @@ pub fn attach(
     watcher: &mut dyn Watcher,
 ) -> anyhow::Result<Finished> {
     crate::probes::rights::check()?;
+    let (runtime, interrupts) = start::runtime()?;
     let process = Process::open(pid)?;
     if let Some(thread) = process.asked_for_thread {
         log::warn!("{thread} is a thread of process {}; the whole process is traced", process.pid);
@@ -34,9 +34,9 @@ pub fn attach(
     let folder = Folder::prepare(plan)?;
     let mut tracer = Tracer::load(process, &plan.options)?;
     tracer.attach()?;
-    let ending = start::runtime()?.block_on(async {
+    let ending = runtime.block_on(async {
         tracer.start().await?;
-        watch(plan, &mut tracer, rhythm, watcher, &folder).await
+        watch(plan, &mut tracer, rhythm, interrupts, watcher, &folder).await
     })?;
     tracer.detach();
     folder.finish(plan, &tracer, &ending, false)
@@ -53,11 +53,12 @@ pub fn run(
     watcher: &mut dyn Watcher,
 ) -> anyhow::Result<Finished> {
     crate::probes::rights::check()?;
+    let (runtime, interrupts) = start::runtime()?;
     let folder = Folder::prepare(plan)?;
     let (mut tracer, mut child) = start::start(program, start::Streams::Inherited, &plan.options)?;
     // Its first batch began with its first instruction: there is no start to take off.
-    let runtime = start::runtime()?;
-    let outcome = runtime.block_on(watch(plan, &mut tracer, rhythm, watcher, &folder));
+    let watching = watch(plan, &mut tracer, rhythm, interrupts, watcher, &folder);
+    let outcome = runtime.block_on(watching);
     let ending = match outcome {
         Ok(Ending::TargetEnded) => match child.wait() {
             Some(status) if status.success() => Ending::Complete,
@@ -86,10 +87,10 @@ async fn watch(
     plan: &Plan,
     tracer: &mut Tracer,
     rhythm: Rhythm,
+    mut interrupts: Interrupts,
     watcher: &mut dyn Watcher,
     folder: &Folder,
 ) -> anyhow::Result<Ending> {
-    let mut interrupts = Interrupts::listen().context("cannot listen for signals")?;
     let exit = ExitWatch::new(tracer.process(), tracer.others())?;
     let marks = match MarkServer::listen(tracer.process().pid, tracer.process().uid) {
         Ok(server) => Some(server),

@@ -70,8 +70,6 @@ impl Archive {
         for folder in ["/proc", "/sys", "/dev", "/tmp", "/run", "/root"] {
             self.put(Path::new(folder), &[], FOLDER);
         }
-        let shell = fs::read("/bin/sh").unwrap_or_default();
-        self.put(Path::new("/bin/sh"), &shell, REGULAR | 0o755);
         self.entry("TRAILER!!!", &[], 0);
         self.bytes
     }

@@ -92,8 +92,7 @@ impl Apt {
         let depends = self.call("apt-cache").args(["depends", "linux-image-cloud-amd64"]).text()?;
         let image = depends
             .split_whitespace()
-            .find(|word| word.starts_with("linux-image-") && word.contains(char::is_numeric))
-            .filter(|word| *word != "linux-image-cloud-amd64")
+            .find(|word| word.starts_with("linux-image-") && *word != "linux-image-cloud-amd64")
             .context("linux-image-cloud-amd64 depends on no image")?;
         ensure!(
             image.contains(&format!("-{version}.")),

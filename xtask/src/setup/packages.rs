@@ -26,6 +26,8 @@ const NEEDS: &[(&str, &[&str])] = &[
     ("setcap", &["libcap2-bin"]),
     ("gdb", &["gdb"]),
     ("strace", &["strace"]),
+    // Other kernels are booted in it.
+    ("qemu-system-x86_64", &["qemu-system-x86"]),
     // Allocators and libraries that programs of the tests are linked with: no program shows
     // that they are there, but a header does.
     ("/usr/include/jemalloc/jemalloc.h", &["libjemalloc-dev"]),

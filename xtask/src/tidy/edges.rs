@@ -63,7 +63,7 @@ const CRATES: &[(&str, &[&str])] = &[
     ("iced_x86", &["target"]),
     ("indicatif", &["cli", "session"]),
     ("inferno", &["report"]),
-    ("object", &["probes", "target", "symbols"]),
+    ("object", &["target", "symbols"]),
     ("tokio", &["cli", "control", "intake", "session"]),
 ];
 

@@ -38,6 +38,7 @@ impl Tracer {
                 member.ended.get_or_insert_with(Zoned::now);
             }
             self.probes.forget(pid);
+            self.leave_sharers(pid);
         }
     }
 
@@ -138,6 +139,22 @@ impl Tracer {
         if !self.has_left && self.process.has_ended() && self.tree.n_others() > 0 {
             self.has_left = true;
             self.ledger.end(self.process.pid);
+            self.leave_sharers(self.process.pid);
+        }
+    }
+
+    /// The process has left its address space, and its probes went with it: who lives there too
+    /// gets some, where it had none of its own.
+    pub(super) fn leave_sharers(&mut self, pid: u32) {
+        if self.probes.has_multi_links() {
+            return;
+        }
+        let sharers = self.tree.living().filter(|member| {
+            member.parent == pid && member.spaces.is_empty() && member.attached.is_empty()
+        });
+        for sharer in sharers.map(|member| member.pid).collect::<Vec<_>>() {
+            self.attach_in(sharer);
+            self.is_late(sharer, "the probes of its parent are gone");
         }
     }
 }

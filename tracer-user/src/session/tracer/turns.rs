@@ -99,7 +99,11 @@ impl Tracer {
             if let Some(process) = own.and_then(|own| self.tree.process_in(own)) {
                 self.binder.refresh(id.0, &process);
             }
-            self.attach_objects(space.pid, attached);
+            // Where probes belong to an address space, its own serve everyone in there: a second
+            // set would see each call twice.
+            if !space.shares || self.probes.has_multi_links() {
+                self.attach_objects(space.pid, attached);
+            }
         } else {
             self.ended_early.push(space.pid);
         }
@@ -114,6 +118,7 @@ impl Tracer {
             self.probes.clear(space.pid);
         }
         self.tree.moves(space.pid, id);
+        self.leave_sharers(space.pid);
         if let Some(member) = self.tree.get_mut(space.pid) {
             if space.by_other_thread {
                 member.attached.clear();
@@ -208,7 +213,7 @@ impl Tracer {
         }
     }
 
-    fn is_late(&mut self, pid: u32, why: &str) {
+    pub(super) fn is_late(&mut self, pid: u32, why: &str) {
         log::info!("process {pid} runs without all its probes: {why}");
         self.late_probes += 1;
     }
