@@ -199,11 +199,14 @@ impl Tracer {
         }
         let pid = self.process.pid;
         self.attach_late(pid, |tracer| {
+            tracer.attach_in(pid);
+            // In this order: what goes between the two looks is found by the second, and what comes
+            // again announces itself again.
+            arrived.retain(|mapping| !tracer.allocators.has_tried(mapping.file));
             match tracer.allocators.look_at_gone(&tracer.process, &arrived) {
                 Ok(gone) => tracer.attach_objects(pid, gone.into_iter().collect()),
                 Err(error) => log::info!("no look for allocators: {error}"),
             }
-            tracer.attach_in(pid);
         });
     }
 
