@@ -3,13 +3,11 @@
  * is made again while its last free is still under way. "leak": the consumer leaves every
  * thousandth. */
 #define _GNU_SOURCE
-#include <pthread.h>
 #include <sched.h>
 
-#include "batch.h"
+#include "step.h"
 
 static struct site sites[] = {SITE(produce)};
-static pthread_barrier_t start, end;
 static int leaks;
 #ifndef ITEMS
 #define ITEMS 50000
@@ -42,31 +40,14 @@ NOINLINE void consume(int i) {
         free(p);
 }
 
-static void *thread(void *argument) {
-    pin((int)(intptr_t)argument);
-    for (;;) {
-        pthread_barrier_wait(&start);
-        for (int i = 0; i < ITEMS; i++)
-            argument ? produce(i) : consume(i);
-        pthread_barrier_wait(&end);
-    }
-    return NULL;
-}
-
-static void batch(int n) {
-    (void)n;
-    pthread_barrier_wait(&start);
-    pthread_barrier_wait(&end);
+static void work(int thread) {
+    pin(thread);
+    for (int i = 0; i < ITEMS; i++)
+        thread ? produce(i) : consume(i);
 }
 
 int main(int argc, char **argv) {
     leaks = mode_is(argc, argv, "leak");
-    pthread_barrier_init(&start, NULL, 3);
-    pthread_barrier_init(&end, NULL, 3);
-    for (intptr_t i = 0; i < 2; i++) {
-        pthread_t id;
-        if (pthread_create(&id, NULL, thread, (void *)i))
-            _exit(72);
-    }
-    return BATCHES(batch, sites);
+    step_threads(2, NULL, work);
+    return BATCHES(step, sites);
 }
