@@ -150,8 +150,8 @@ impl Space {
         held
     }
 
-    /// Drops the stacks that no batch has in its figures, once the space has ended, so that a tree that makes processes without
-    /// end does not grow the books. Answers their names.
+    /// Drops the stacks that no batch has in its figures, once the space has ended, so that a tree
+    /// that makes processes without end does not grow the books. Answers their names.
     pub(super) fn forget_stacks(&mut self, common: &mut Common) -> Vec<u64> {
         let (kept, forgotten): (Vec<StackId>, Vec<StackId>) =
             self.stacks.drain(..).partition(|stack| common.sums.was_reported(*stack));

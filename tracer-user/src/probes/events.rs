@@ -15,6 +15,8 @@ use std::{
 
 use aya::util::KernelVersion;
 
+use crate::target::perf_event::PerfEvent;
+
 /// Numbers of the two events.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct SyscallEvents {
@@ -66,30 +68,10 @@ impl SyscallEvents {
 
 /// Runs the program at each event of this number, of every process, until the answer is closed.
 pub(super) fn attach(number: u64, program: BorrowedFd<'_>) -> io::Result<OwnedFd> {
-    /// The kernel's `perf_event_attr`, in its first published size.
-    #[repr(C)]
-    #[derive(Default)]
-    struct Attributes {
-        kind: u32,
-        size: u32,
-        config: u64,
-        rest: [u64; 6],
-    }
     const TRACEPOINT: u32 = 2;
-    const CLOSE_ON_EXEC: u64 = 1 << 3;
     const SET_PROGRAM: libc::c_ulong = 0x4004_2408;
-    let attributes = Attributes {
-        kind: TRACEPOINT,
-        size: size_of::<Attributes>() as u32,
-        config: number,
-        ..Attributes::default()
-    };
     // The program belongs to the event as such: it runs on every CPU, whichever is named.
-    // SAFETY: the attributes are as long as their `size` says and live through the call.
-    let fd = unsafe {
-        libc::syscall(libc::SYS_perf_event_open, &raw const attributes, -1, 0, -1, CLOSE_ON_EXEC)
-    };
-    let event = owned(fd)?;
+    let event = PerfEvent { kind: TRACEPOINT, config: number, flags: 0 }.open(0)?;
     // SAFETY: takes two descriptors that are open, and no memory.
     let status = unsafe { libc::ioctl(event.as_raw_fd(), SET_PROGRAM, program.as_raw_fd()) };
     if status < 0 { Err(io::Error::last_os_error()) } else { Ok(event) }

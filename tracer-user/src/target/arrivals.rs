@@ -8,13 +8,13 @@
 use std::ffi::OsString;
 use std::fs::{self, File};
 use std::io;
-use std::os::fd::{FromRawFd as _, OwnedFd};
 use std::os::unix::ffi::OsStringExt as _;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use memmap2::{MmapOptions, MmapRaw};
 
 use super::mappings::{FileId, Mapping};
+use super::perf_event::PerfEvent;
 
 /// Bytes of one processor's ring: some four hundred mappings.
 const RING_BYTES: usize = 64 << 10;
@@ -73,7 +73,7 @@ fn processors(list: &str) -> impl Iterator<Item = u32> {
 
 impl Ring {
     fn open(processor: u32) -> io::Result<Self> {
-        let event = File::from(open_event(processor)?);
+        let event = File::from(MAPPINGS.open(processor)?);
         let memory = MmapOptions::new().len(PAGE + RING_BYTES).map_raw(&event)?;
         Ok(Self { _event: event, memory })
     }
@@ -121,52 +121,13 @@ impl Ring {
 }
 
 /// An event that counts nothing and tells of mappings.
-fn open_event(processor: u32) -> io::Result<OwnedFd> {
-    /// The kernel's `perf_event_attr`, in its first published size.
-    #[repr(C)]
-    #[derive(Default)]
-    struct Attributes {
-        kind: u32,
-        size: u32,
-        config: u64,
-        sample_period: u64,
-        sample_type: u64,
-        read_format: u64,
-        flags: u64,
-        wakeup_events: u32,
-        breakpoint_type: u32,
-        config1: u64,
-    }
-    const SOFTWARE: u32 = 1;
-    /// With `SOFTWARE`: nothing.
-    const DUMMY: u64 = 9;
-    /// `mmap` and `mmap2`: executable mappings, with device and inode.
-    const MAPPINGS: u64 = 1 << 8 | 1 << 23;
-    const CLOSE_ON_EXEC: u64 = 1 << 3;
-    let attributes = Attributes {
-        kind: SOFTWARE,
-        size: size_of::<Attributes>() as u32,
-        config: DUMMY,
-        flags: MAPPINGS,
-        ..Attributes::default()
-    };
-    // SAFETY: the attributes are as long as their `size` says and live through the call.
-    let fd = unsafe {
-        libc::syscall(
-            libc::SYS_perf_event_open,
-            &raw const attributes,
-            -1,
-            processor,
-            -1,
-            CLOSE_ON_EXEC,
-        )
-    };
-    match i32::try_from(fd) {
-        // SAFETY: the kernel has just made it for us; nobody else knows it.
-        Ok(fd) if fd >= 0 => Ok(unsafe { OwnedFd::from_raw_fd(fd) }),
-        _ => Err(io::Error::last_os_error()),
-    }
-}
+const MAPPINGS: PerfEvent = PerfEvent {
+    // A software event, and the one that does nothing.
+    kind: 1,
+    config: 9,
+    // `mmap` and `mmap2`: executable mappings, with device and inode.
+    flags: 1 << 8 | 1 << 23,
+};
 
 /// A record of a mapping of this process with a file; nothing for others.
 fn parse(record: &[u8], pid: u32) -> Option<Mapping> {

@@ -17,6 +17,8 @@ pub mod allocators;
 
 pub mod arrivals;
 
+pub mod perf_event;
+
 pub mod sites;
 
 pub mod launch;

@@ -8,12 +8,10 @@ use std::time::{Duration, Instant};
 
 use jiff::Zoned;
 
-use super::Tracer;
+use super::{Tracer, reading::ASK_AGAIN};
 
 /// Pause between two looks whether processes have ended.
 const LOOK: Duration = Duration::from_millis(50);
-/// Time after which a mark that has not come is asked for again.
-const ASK_AGAIN: Duration = Duration::from_millis(500);
 
 /// Processes whose end was noticed, and the mark behind everything that they did.
 #[derive(Debug)]
@@ -73,13 +71,7 @@ impl Tracer {
         if self.burial.as_ref().is_some_and(|it| it.is_due || it.asked.elapsed() < ASK_AGAIN) {
             return;
         }
-        let mut pids = self.burial.take().map(|burial| burial.pids).unwrap_or_default();
-        pids.append(&mut self.ended_early);
-        let ended = self.tree.living().filter(|member| member.ended.is_some());
-        let ended: Vec<u32> = ended.map(|member| member.pid).collect();
-        pids.extend(ended.into_iter().filter(|pid| *pid != self.process.pid));
-        pids.sort_unstable();
-        pids.dedup();
+        let pids = self.take_noticed();
         if pids.is_empty() {
             return;
         }
@@ -102,21 +94,25 @@ impl Tracer {
     /// Takes all of them out of the books whose end was noticed. The ring must have been read up to
     /// a mark that came after that.
     pub(super) fn bury(&mut self) {
-        let ended = self.tree.living().filter(|member| member.ended.is_some());
-        let mut ended: Vec<u32> = ended.map(|member| member.pid).collect();
-        ended.append(&mut self.ended_early);
-        if let Some(burial) = self.burial.take() {
-            ended.extend(burial.pids);
-        }
-        let end = |pid: &u32| self.tree.get(*pid).and_then(|member| member.ended.clone());
-        ended.sort_by_cached_key(|pid| (end(pid), *pid));
-        ended.dedup();
+        let ended = self.take_noticed();
         // What the last one had outstanding at its end is the result.
         let is_last = self.has_left && self.tree.n_others() == 0;
         let n_gone = ended.len() - usize::from(is_last).min(ended.len());
         for (index, pid) in ended.into_iter().enumerate() {
             self.bury_one(pid, index < n_gone);
         }
+    }
+
+    /// Those whose end was noticed and who are in the books still, in the order of their ends.
+    fn take_noticed(&mut self) -> Vec<u32> {
+        let mut pids = self.burial.take().map(|burial| burial.pids).unwrap_or_default();
+        pids.append(&mut self.ended_early);
+        let ended = self.tree.living().filter(|member| member.ended.is_some());
+        pids.extend(ended.map(|member| member.pid));
+        let end = |pid: &u32| self.tree.get(*pid).and_then(|member| member.ended.clone());
+        pids.sort_by_cached_key(|pid| (end(pid), *pid));
+        pids.dedup();
+        pids
     }
 
     fn bury_one(&mut self, pid: u32, with_its_memory: bool) {

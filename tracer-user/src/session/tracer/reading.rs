@@ -26,7 +26,7 @@ const LONG: Duration = Duration::from_millis(16);
 /// Longest that reading up to a mark may take without progress.
 const STALLED: Duration = Duration::from_secs(20);
 /// Time after which a mark that has not come is asked for again.
-const ASK_AGAIN: Duration = Duration::from_millis(500);
+pub(super) const ASK_AGAIN: Duration = Duration::from_millis(500);
 
 /// What reading the ring came to.
 pub(super) struct Read {
