@@ -4,7 +4,11 @@ use aya_ebpf::{
     macros::map,
     maps::{Array, HashMap, PerCpuArray, RingBuf},
 };
-use tracer_common::{count::Count, event::MAX_FRAMES, event::StackHead};
+use tracer_common::{
+    count::Count,
+    event::{MAX_FRAMES, MAX_PIECE, PieceHead, StackHead},
+    unwind::CallSite,
+};
 
 use crate::call::{Call, Slot};
 
@@ -31,6 +35,11 @@ pub static PARKED: HashMap<u64, Call> = HashMap::with_max_entries(4096, 1);
 /// time they are met: slower, nothing lost.
 #[map]
 pub static SENT_STACKS: HashMap<u64, u8> = HashMap::with_max_entries(262_144, 0);
+
+/// The rule of each call site that the user side has met, packed; the user side writes them. Where
+/// there is none, the stack is sent. Memory is taken as it is needed (`BPF_F_NO_PREALLOC`).
+#[map]
+pub static RULES: HashMap<CallSite, u64> = HashMap::with_max_entries(1 << 20, 1);
 
 /// The address space of each process that is a target, by the process's id. The first one is
 /// written by the user side, with those that it finds; the others by the programs. The user
@@ -93,7 +102,7 @@ pub const N_SCRATCH: u32 = 16;
 
 /// Bytes of stack that one read copies; a read of this size costs little more than one of
 /// a single word.
-pub const WINDOW: usize = 4096;
+pub const WINDOW: usize = MAX_PIECE;
 
 /// What one walk needs.
 #[repr(C)]
@@ -105,6 +114,8 @@ pub struct Scratch {
     /// Return addresses, innermost first. One more than fits a record, so that the bound
     /// is a power of two.
     pub frames: [u64; MAX_FRAMES + 1],
+    /// The record of a piece: head, then the window.
+    pub piece: PieceHead,
     /// A part of the thread's stack.
     pub window: [u64; WINDOW / 8],
 }

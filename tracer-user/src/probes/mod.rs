@@ -14,6 +14,7 @@ mod namespace;
 mod object;
 pub mod rights;
 mod syscall;
+mod rules;
 mod targets;
 
 use std::{

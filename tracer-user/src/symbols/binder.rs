@@ -241,6 +241,13 @@ impl Binder {
         Bound { address, object, offset: address, space: Some(space) }
     }
 
+    /// Is nothing of a file executed in this range of the address space, as far as is known?
+    pub fn is_all_generated(&self, space: u64, start: u64, end: u64) -> bool {
+        let map = self.spaces.get(&space);
+        let mut mappings = map.into_iter().flat_map(|map| &map.mappings.list);
+        !mappings.any(|at| at.is_executable() && at.has_file() && at.start < end && start < at.end)
+    }
+
     /// The object of this number.
     pub fn object(&self, id: ObjectId) -> Option<&Object> {
         self.objects.get(id.0 as usize)

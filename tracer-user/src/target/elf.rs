@@ -9,7 +9,7 @@ use std::fs::File;
 use memmap2::Mmap;
 use object::elf::{
     ELFCLASS32, ELFMAG, ET_EXEC, FileHeader64, NT_GNU_BUILD_ID, PF_X, PT_INTERP, PT_LOAD, PT_NOTE,
-    ProgramHeader64, Rela64, SHN_UNDEF, SHT_DYNSYM, SHT_SYMTAB, STB_GLOBAL, STB_LOCAL, STB_WEAK,
+    ProgramHeader64, Rela64, SHF_COMPRESSED, SHN_UNDEF, SHT_DYNSYM, SHT_SYMTAB, STB_GLOBAL, STB_LOCAL, STB_WEAK,
     STT_FUNC, STT_GNU_IFUNC, STV_HIDDEN, STV_INTERNAL, Sym64,
 };
 use object::read::elf::{
@@ -206,6 +206,20 @@ impl<Data: AsRef<[u8]>> Elf<Data> {
         let len = limit.min(segment.file_size.checked_sub(within)?);
         let end = start.checked_add(len)?;
         self.data.as_ref().get(usize::try_from(start).ok()?..usize::try_from(end).ok()?)
+    }
+
+    /// The section of this name: where it is loaded, and its bytes. `None` when there is none, or
+    /// none that can be read as it lies there.
+    pub fn section(&self, name: &str) -> Option<(ObjectAddr, &[u8])> {
+        let bytes = self.data.as_ref();
+        let header = FileHeader64::<LittleEndian>::parse(bytes).ok()?;
+        let sections = header.sections(LittleEndian, bytes).ok()?;
+        let (_, section) = sections.section_by_name(LittleEndian, name.as_bytes())?;
+        if section.sh_flags(LittleEndian) & u64::from(SHF_COMPRESSED) != 0 {
+            return None;
+        }
+        let data = section.data(LittleEndian, bytes).ok()?;
+        (!data.is_empty()).then_some((ObjectAddr(section.sh_addr(LittleEndian)), data))
     }
 
     /// Where the loader makes the pointer at `slot` point.

@@ -125,6 +125,7 @@ impl Tracer {
             self.ledger.end(pid);
         }
         for space in own {
+            self.probes.take_rules(&self.unwinder.close(space.0));
             self.binder.close(space.0);
         }
         self.tree.end(pid);

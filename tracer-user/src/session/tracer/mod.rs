@@ -31,6 +31,7 @@ use crate::{
         allocators::{AllocatorObject, Allocators, Custom, ObjectIndex},
         process::Process,
     },
+    unwind::Unwinder,
 };
 
 pub(super) use self::others::Others;
@@ -73,6 +74,7 @@ pub struct Tracer {
     binder: Binder,
     /// Where the frames of each stack belong, bound when the stack was first seen.
     bound: FxHashMap<u64, Box<[Bound]>>,
+    unwinder: Unwinder,
     ledger: Ledger,
     batches: Batches,
     n_marks: u64,
@@ -179,6 +181,7 @@ impl Tracer {
             ended_early: Vec::new(),
             others: Rc::default(),
             burial: None,
+            unwinder: Unwinder::default(),
             has_left: false,
             last_look: Instant::now(),
             n_adopted: 0,

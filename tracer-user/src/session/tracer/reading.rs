@@ -8,7 +8,10 @@ use std::{
 
 use anyhow::bail;
 use tokio::io::{Interest, unix::AsyncFd};
-use tracer_common::decode::Event;
+use tracer_common::{
+    decode::{Change, Event},
+    event::StackEnd,
+};
 
 use super::{Tracer, turns::Turn};
 use crate::{
@@ -17,6 +20,8 @@ use crate::{
     symbols::Bound,
 };
 
+/// Of `mmap` and `mprotect`: what lies there may be executed.
+const PROT_EXEC: u32 = 4;
 /// Records read before others get their turn.
 const TURN: usize = 1 << 16;
 /// Shortest and longest pause between two looks into an empty ring. The ring holds what a
@@ -103,9 +108,36 @@ impl Tracer {
     }
 
     fn read_to_turn(&mut self, mark: Option<u64>, limit: usize) -> (usize, Paused, Option<Turn>) {
-        let Self { ledger, binder, bound, burial, tree, intake, .. } = self;
+        let Self { probes, unwinder, ledger, binder, bound, burial, tree, intake, .. } = self;
         let mut turn = None;
         let (n_read, paused) = intake.read(limit, |event| {
+            let walked;
+            let event = &match *event {
+                Event::Piece(ref piece) => {
+                    unwinder.keep(piece);
+                    return ControlFlow::Continue(());
+                }
+                Event::Stack { tid, hash, frames, end: StackEnd::Unfinished } => {
+                    let space = ledger.space_of_thread(tid);
+                    let process = tree.process_in(space);
+                    let process = process.as_deref();
+                    walked = unwinder.finish(tid, hash, frames, space.0, process, binder);
+                    if let Err(error) = probes.give_rules(&walked.rules) {
+                        log::debug!("{error}");
+                    }
+                    let (hash, frames, end) = (walked.hash, walked.frames(), walked.end);
+                    Event::Stack { tid, hash, frames, end }
+                }
+                ref other => unwinder.named(other),
+            };
+            if let Event::Range(range) = event
+                && range.protection & PROT_EXEC != 0
+                && matches!(range.change, Change::Map | Change::Protect)
+            {
+                let space = ledger.space_of_thread(range.tid).0;
+                let end = range.addr.saturating_add(range.len);
+                probes.take_rules(&unwinder.forget_range(space, range.addr, end));
+            }
             match ledger.apply(event) {
                 Booked::Learned { hash, space } => {
                     if let Event::Stack { frames, .. } = event {

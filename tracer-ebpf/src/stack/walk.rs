@@ -1,0 +1,199 @@
+//! Walking by the rules of call sites, inside a copy of the stack.
+
+use core::ffi::c_void;
+
+use aya_ebpf::helpers::generated::bpf_loop;
+use tracer_common::{
+    event::{MAX_FRAMES, StackEnd},
+    hash::StackHash,
+    unwind::{
+        CallSite, Rule, RuleKind, SIGCONTEXT_FP, SIGCONTEXT_IP, SIGCONTEXT_SP, SavedFramePointer,
+        generated,
+    },
+};
+
+use super::window::{self, Window};
+use crate::maps::{RULES, Scratch};
+
+/// Where a walk begins.
+#[derive(Clone, Copy)]
+pub enum Start {
+    /// In a function that was just entered: its return address lies on top of the stack.
+    Entered,
+    /// Anywhere, with this return address or what stands for one: it is no frame of the stack.
+    At(u64),
+}
+
+/// A walk under way.
+pub struct Walk<'a> {
+    pub scratch: &'a mut Scratch,
+    /// Remembers where the thread's stack ends.
+    pub top: &'a mut u64,
+    pub space: u64,
+    /// The frame to be left: its return address, and the registers as its callee leaves them.
+    pub return_addr: u64,
+    pub sp: u64,
+    pub fp: u64,
+    window: Window,
+    hash: StackHash,
+    n_frames: u64,
+}
+
+/// Collects return addresses, innermost first.
+///
+/// The hash begins with the address space: another process has another code at the same place.
+///
+/// Frames, their number, their hash and the reason for the end are left in the scratch buffer. The
+/// end is [`StackEnd::Unfinished`] where a call site has no rule.
+#[inline(always)]
+pub fn walk<'a>(
+    scratch: &'a mut Scratch,
+    space: u64,
+    top: &'a mut u64,
+    start: Start,
+    sp: u64,
+    fp: u64,
+) -> Walk<'a> {
+    scratch.head.end = StackEnd::Broken as u32;
+    let mut walk = Walk {
+        scratch,
+        top,
+        space,
+        return_addr: 0,
+        sp,
+        fp,
+        window: Window::EMPTY,
+        hash: StackHash::new().with(space),
+        n_frames: 0,
+    };
+    let is_readable = match start {
+        Start::At(addr) => {
+            walk.return_addr = addr;
+            true
+        }
+        Start::Entered => match walk.word(sp) {
+            Some(addr) => {
+                walk.sp = sp + 8;
+                walk.take(addr);
+                true
+            }
+            None => false,
+        },
+    };
+    if is_readable {
+        // A helper's loop and not our own: the verifier goes through its body once, where it
+        // would go through ours once for each frame and each way to get there.
+        // SAFETY: the callback takes what is passed to it, and the helper calls it only while
+        // `walk` lives.
+        unsafe {
+            bpf_loop(
+                MAX_FRAMES as u32 + 1,
+                step as *mut c_void,
+                (&raw mut walk).cast::<c_void>(),
+                0,
+            );
+        }
+    }
+    walk.scratch.head.hash = walk.hash.finish();
+    walk.scratch.head.n_frames = walk.n_frames as u32;
+    walk
+}
+
+/// What tells the helper to go on, and to stop.
+const NEXT: i64 = 0;
+const STOP: i64 = 1;
+
+/// Leaves one frame. The round after the last that fits only finds out that there is another.
+extern "C" fn step(_round: u32, walk: *mut c_void) -> i64 {
+    // SAFETY: the pointer is what `walk` passed, which lives while the helper runs.
+    let walk = unsafe { &mut *walk.cast::<Walk<'_>>() };
+    let Some(rule) = walk.rule() else { return walk.ends(StackEnd::Unfinished) };
+    let base = match rule.kind {
+        RuleKind::Outermost => return walk.ends(StackEnd::Whole),
+        RuleKind::Unknown => return STOP,
+        RuleKind::StackPointer | RuleKind::Signal => walk.sp,
+        RuleKind::FramePointer | RuleKind::FramePointerMemory => walk.fp,
+    };
+    if base == 0 {
+        // Code that keeps a frame pointer begins with none.
+        return walk.ends(StackEnd::Whole);
+    }
+    let mut cfa = base.wrapping_add(rule.cfa_offset as i64 as u64);
+    // Where the return address is, where the frame pointer, and where the next frame.
+    let (at, saved) = if matches!(rule.kind, RuleKind::Signal) {
+        (cfa.wrapping_add(SIGCONTEXT_IP), cfa.wrapping_add(SIGCONTEXT_FP))
+    } else {
+        if matches!(rule.kind, RuleKind::FramePointerMemory) {
+            let Some(found) = walk.word(cfa) else { return STOP };
+            cfa = found;
+        }
+        // The stack leads outwards.
+        if cfa <= walk.sp {
+            return STOP;
+        }
+        let saved = match rule.saved {
+            SavedFramePointer::InPlace => 0,
+            SavedFramePointer::AtCfa(offset) => cfa.wrapping_add(offset as i64 as u64),
+            SavedFramePointer::AtFramePointer(offset) => walk.fp.wrapping_add(offset as i64 as u64),
+        };
+        (cfa.wrapping_sub(8), saved)
+    };
+    let Some(mut return_addr) = walk.word(at) else { return STOP };
+    if saved != 0 {
+        let Some(fp) = walk.word(saved) else { return STOP };
+        walk.fp = fp;
+    }
+    if matches!(rule.kind, RuleKind::Signal) {
+        // Not behind a call, but where the signal came: the instruction that was to be next.
+        return_addr += 1;
+        let Some(sp) = walk.word(cfa.wrapping_add(SIGCONTEXT_SP)) else { return STOP };
+        cfa = sp;
+    } else if return_addr == 0 {
+        return walk.ends(StackEnd::Whole);
+    }
+    if walk.n_frames >= MAX_FRAMES as u64 {
+        return walk.ends(StackEnd::DepthLimit);
+    }
+    walk.sp = cfa;
+    walk.take(return_addr);
+    NEXT
+}
+
+impl Walk<'_> {
+    #[inline(always)]
+    fn word(&mut self, addr: u64) -> Option<u64> {
+        window::word(self.scratch, &mut self.window, self.top, self.sp, addr)
+    }
+
+    #[inline(always)]
+    fn rule(&self) -> Option<Rule> {
+        let site = CallSite { space: self.space, addr: self.return_addr };
+        // SAFETY: the value is one word, which the user side writes whole.
+        let word = match unsafe { RULES.get(site) } {
+            Some(word) => *word,
+            None => {
+                let site = CallSite { addr: generated(self.return_addr), ..site };
+                // SAFETY: as above.
+                *unsafe { RULES.get(site) }?
+            }
+        };
+        Rule::unpack(word)
+    }
+
+    #[inline(always)]
+    fn take(&mut self, return_addr: u64) {
+        self.return_addr = return_addr;
+        let index = self.n_frames as usize;
+        if index < MAX_FRAMES {
+            self.scratch.frames[index] = return_addr;
+            self.hash = self.hash.with(return_addr);
+            self.n_frames = index as u64 + 1;
+        }
+    }
+
+    #[inline(always)]
+    fn ends(&mut self, end: StackEnd) -> i64 {
+        self.scratch.head.end = end as u32;
+        STOP
+    }
+}
