@@ -10,7 +10,10 @@ use tracer_common::{
     unwind::CallSite,
 };
 
-use crate::call::{Call, Slot};
+use crate::{
+    call::{Call, Slot},
+    stack,
+};
 
 /// Records for the user side, in the order in which they became true. One ring for all
 /// CPUs, because its reservation order is the order of events. The user side sets the size.
@@ -109,6 +112,8 @@ pub const WINDOW: usize = MAX_PIECE;
 pub struct Scratch {
     /// Non-zero while a walk uses the buffer.
     pub busy: u64,
+    /// Where the walk is.
+    pub walk: stack::State,
     /// The record as it is sent: head, then frames.
     pub head: StackHead,
     /// Return addresses, innermost first. One more than fits a record, so that the bound

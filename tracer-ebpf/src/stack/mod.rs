@@ -11,7 +11,8 @@ use tracer_common::{
     hash::StackHash,
 };
 
-use self::walk::Start;
+use self::walk::{Start, Walk};
+pub use self::walk::State;
 
 use crate::{
     arch, atomic,
@@ -42,7 +43,8 @@ fn take(slot: &mut Slot, tid: u32, start: Start, regs: &pt_regs) -> u64 {
     };
     let (sp, fp) = (arch::stack_pointer(regs), arch::frame_pointer(regs));
     let space = slot.space;
-    let mut walk = walk::walk(scratch, space, &mut slot.top, start, sp, fp);
+    let mut walk = Walk { scratch, top: &mut slot.top };
+    walk::walk(&mut walk, space, start, sp, fp);
     let mut hash = walk.scratch.head.hash;
     if walk.scratch.head.end == StackEnd::Unfinished as u32 {
         // The user side finishes it, and takes this for its name until then.

@@ -5,7 +5,10 @@ use core::ffi::c_void;
 use aya_ebpf::helpers::generated::bpf_loop;
 use tracer_common::event::{Head, Kind, PieceHead};
 
-use super::{walk::Walk, window};
+use super::{
+    walk::{State, Walk},
+    window,
+};
 use crate::{count, emit, maps::WINDOW};
 
 /// Pieces of one stack at the most: 128 KiB. What lies beyond is taken another time, when the call
@@ -23,7 +26,7 @@ struct Sending<'w, 'a> {
 /// Sends it. Answers `false`, and counts the stack as lost, when there is no room.
 #[inline(always)]
 pub fn send(walk: &mut Walk<'_>, tid: u32) -> bool {
-    let addr = walk.sp;
+    let addr = walk.scratch.walk.sp;
     let mut sending = Sending { walk, tid, addr, is_lost: 0 };
     // SAFETY: the callback takes what is passed to it, and the helper calls it only while
     // `sending` lives.
@@ -37,15 +40,18 @@ extern "C" fn piece(_round: u32, sending: *mut c_void) -> i64 {
     // SAFETY: the pointer is what `send` passed, which lives while the helper runs.
     let sending = unsafe { &mut *sending.cast::<Sending<'_, '_>>() };
     let walk = &mut *sending.walk;
-    let Some(window) = window::fill(walk.scratch, walk.top, sending.addr) else { return 1 };
+    if !window::fill(walk, sending.addr) {
+        return 1;
+    }
+    let State { return_addr, sp, fp, window_start, window_len, .. } = walk.scratch.walk;
     walk.scratch.piece = PieceHead {
         head: Head { kind: Kind::Piece as u8, flags: 0, family: 0, tid: sending.tid },
         hash: walk.scratch.head.hash,
-        return_addr: walk.return_addr,
-        sp: walk.sp,
-        fp: walk.fp,
-        addr: window.start,
-        len: window.len,
+        return_addr,
+        sp,
+        fp,
+        addr: window_start,
+        len: window_len,
     };
     // SAFETY: reads a field of a valid reference; volatile, so that the verifier sees a value
     // that is bounded below.
@@ -63,6 +69,6 @@ extern "C" fn piece(_round: u32, sending: *mut c_void) -> i64 {
         sending.is_lost = 1;
         return 1;
     }
-    sending.addr = window.start + window.len;
+    sending.addr = window_start + window_len;
     if n_bytes < WINDOW { 1 } else { 0 }
 }

@@ -12,7 +12,7 @@ use tracer_common::{
     },
 };
 
-use super::window::{self, Window};
+use super::window;
 use crate::maps::{RULES, Scratch};
 
 /// Where a walk begins.
@@ -24,17 +24,28 @@ pub enum Start {
     At(u64),
 }
 
-/// A walk under way.
+/// A walk under way. All that changes is in the scratch buffer: of values in a map the verifier
+/// keeps no account, and so it goes through a step once and not once for each way to get there.
 pub struct Walk<'a> {
     pub scratch: &'a mut Scratch,
     /// Remembers where the thread's stack ends.
     pub top: &'a mut u64,
+}
+
+/// Where a walk is.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct State {
     pub space: u64,
     /// The frame to be left: its return address, and the registers as its callee leaves them.
     pub return_addr: u64,
     pub sp: u64,
     pub fp: u64,
-    window: Window,
+    /// What the window holds: its first address, and its length.
+    pub window_start: u64,
+    pub window_len: u64,
+    /// A word in the window.
+    pub index: u64,
     hash: StackHash,
     n_frames: u64,
 }
@@ -46,34 +57,27 @@ pub struct Walk<'a> {
 /// Frames, their number, their hash and the reason for the end are left in the scratch buffer. The
 /// end is [`StackEnd::Unfinished`] where a call site has no rule.
 #[inline(always)]
-pub fn walk<'a>(
-    scratch: &'a mut Scratch,
-    space: u64,
-    top: &'a mut u64,
-    start: Start,
-    sp: u64,
-    fp: u64,
-) -> Walk<'a> {
-    scratch.head.end = StackEnd::Broken as u32;
-    let mut walk = Walk {
-        scratch,
-        top,
+pub fn walk(walk: &mut Walk<'_>, space: u64, start: Start, sp: u64, fp: u64) {
+    walk.scratch.head.end = StackEnd::Broken as u32;
+    walk.scratch.walk = State {
         space,
         return_addr: 0,
         sp,
         fp,
-        window: Window::EMPTY,
+        window_start: 0,
+        window_len: 0,
+        index: 0,
         hash: StackHash::new().with(space),
         n_frames: 0,
     };
     let is_readable = match start {
         Start::At(addr) => {
-            walk.return_addr = addr;
+            walk.scratch.walk.return_addr = addr;
             true
         }
-        Start::Entered => match walk.word(sp) {
+        Start::Entered => match window::word(walk, sp) {
             Some(addr) => {
-                walk.sp = sp + 8;
+                walk.scratch.walk.sp = sp + 8;
                 walk.take(addr);
                 true
             }
@@ -86,17 +90,11 @@ pub fn walk<'a>(
         // SAFETY: the callback takes what is passed to it, and the helper calls it only while
         // `walk` lives.
         unsafe {
-            bpf_loop(
-                MAX_FRAMES as u32 + 1,
-                step as *mut c_void,
-                (&raw mut walk).cast::<c_void>(),
-                0,
-            );
+            bpf_loop(MAX_FRAMES as u32 + 1, step as *mut c_void, (&raw mut *walk).cast(), 0);
         }
     }
-    walk.scratch.head.hash = walk.hash.finish();
-    walk.scratch.head.n_frames = walk.n_frames as u32;
-    walk
+    walk.scratch.head.hash = walk.scratch.walk.hash.finish();
+    walk.scratch.head.n_frames = walk.scratch.walk.n_frames as u32;
 }
 
 /// What tells the helper to go on, and to stop.
@@ -108,11 +106,12 @@ extern "C" fn step(_round: u32, walk: *mut c_void) -> i64 {
     // SAFETY: the pointer is what `walk` passed, which lives while the helper runs.
     let walk = unsafe { &mut *walk.cast::<Walk<'_>>() };
     let Some(rule) = walk.rule() else { return walk.ends(StackEnd::Unfinished) };
+    let State { sp, fp, .. } = walk.scratch.walk;
     let base = match rule.kind {
         RuleKind::Outermost => return walk.ends(StackEnd::Whole),
         RuleKind::Unknown => return STOP,
-        RuleKind::StackPointer | RuleKind::Signal => walk.sp,
-        RuleKind::FramePointer | RuleKind::FramePointerMemory => walk.fp,
+        RuleKind::StackPointer | RuleKind::Signal => sp,
+        RuleKind::FramePointer | RuleKind::FramePointerMemory => fp,
     };
     if base == 0 {
         // Code that keeps a frame pointer begins with none.
@@ -124,57 +123,51 @@ extern "C" fn step(_round: u32, walk: *mut c_void) -> i64 {
         (cfa.wrapping_add(SIGCONTEXT_IP), cfa.wrapping_add(SIGCONTEXT_FP))
     } else {
         if matches!(rule.kind, RuleKind::FramePointerMemory) {
-            let Some(found) = walk.word(cfa) else { return STOP };
+            let Some(found) = window::word(walk, cfa) else { return STOP };
             cfa = found;
         }
         // The stack leads outwards.
-        if cfa <= walk.sp {
+        if cfa <= sp {
             return STOP;
         }
         let saved = match rule.saved {
             SavedFramePointer::InPlace => 0,
             SavedFramePointer::AtCfa(offset) => cfa.wrapping_add(offset as i64 as u64),
-            SavedFramePointer::AtFramePointer(offset) => walk.fp.wrapping_add(offset as i64 as u64),
+            SavedFramePointer::AtFramePointer(offset) => fp.wrapping_add(offset as i64 as u64),
         };
         (cfa.wrapping_sub(8), saved)
     };
-    let Some(mut return_addr) = walk.word(at) else { return STOP };
+    let Some(mut return_addr) = window::word(walk, at) else { return STOP };
     if saved != 0 {
-        let Some(fp) = walk.word(saved) else { return STOP };
-        walk.fp = fp;
+        let Some(fp) = window::word(walk, saved) else { return STOP };
+        walk.scratch.walk.fp = fp;
     }
     if matches!(rule.kind, RuleKind::Signal) {
         // Not behind a call, but where the signal came: the instruction that was to be next.
         return_addr += 1;
-        let Some(sp) = walk.word(cfa.wrapping_add(SIGCONTEXT_SP)) else { return STOP };
+        let Some(sp) = window::word(walk, cfa.wrapping_add(SIGCONTEXT_SP)) else { return STOP };
         cfa = sp;
     } else if return_addr == 0 {
         return walk.ends(StackEnd::Whole);
     }
-    if walk.n_frames >= MAX_FRAMES as u64 {
+    if walk.scratch.walk.n_frames >= MAX_FRAMES as u64 {
         return walk.ends(StackEnd::DepthLimit);
     }
-    walk.sp = cfa;
+    walk.scratch.walk.sp = cfa;
     walk.take(return_addr);
     NEXT
 }
 
 impl Walk<'_> {
     #[inline(always)]
-    fn word(&mut self, addr: u64) -> Option<u64> {
-        window::word(self.scratch, &mut self.window, self.top, self.sp, addr)
-    }
-
-    #[inline(always)]
     fn rule(&self) -> Option<Rule> {
-        let site = CallSite { space: self.space, addr: self.return_addr };
+        let State { space, return_addr, .. } = self.scratch.walk;
         // SAFETY: the value is one word, which the user side writes whole.
-        let word = match unsafe { RULES.get(site) } {
+        let word = match unsafe { RULES.get(CallSite { space, addr: return_addr }) } {
             Some(word) => *word,
             None => {
-                let site = CallSite { addr: generated(self.return_addr), ..site };
                 // SAFETY: as above.
-                *unsafe { RULES.get(site) }?
+                *unsafe { RULES.get(CallSite { space, addr: generated(return_addr) }) }?
             }
         };
         Rule::unpack(word)
@@ -182,12 +175,14 @@ impl Walk<'_> {
 
     #[inline(always)]
     fn take(&mut self, return_addr: u64) {
-        self.return_addr = return_addr;
-        let index = self.n_frames as usize;
+        let state = &mut self.scratch.walk;
+        state.return_addr = return_addr;
+        // SAFETY: reads a field of a valid reference; volatile, as the window's index is.
+        let index = unsafe { (&raw const state.n_frames).read_volatile() } as usize;
         if index < MAX_FRAMES {
+            state.hash = state.hash.with(return_addr);
+            state.n_frames = index as u64 + 1;
             self.scratch.frames[index] = return_addr;
-            self.hash = self.hash.with(return_addr);
-            self.n_frames = index as u64 + 1;
         }
     }
 

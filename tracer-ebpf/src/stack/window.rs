@@ -7,79 +7,86 @@ use core::ffi::c_void;
 
 use aya_ebpf::helpers::generated::bpf_probe_read_user;
 
-use crate::maps::{Scratch, WINDOW};
+use super::walk::Walk;
+use crate::maps::WINDOW;
 
 const PAGE: u64 = 4096;
 const N_WORDS: usize = WINDOW / 8;
 /// Bytes below what is asked for that a window begins with: a frame's words lie close together.
 const BELOW: u64 = 64;
 
-/// What lies in the scratch buffer.
-#[derive(Clone, Copy)]
-pub struct Window {
-    pub start: u64,
-    pub len: u64,
-}
-
-impl Window {
-    /// Of nothing.
-    pub const EMPTY: Self = Self { start: 0, len: 0 };
-}
-
-/// The word at this address, from the window or after moving it. `lowest` is where the part of
-/// the stack begins that is in use.
+/// The word at this address, from the window or after moving it.
 #[inline(always)]
-pub fn word(
-    scratch: &mut Scratch,
-    window: &mut Window,
-    top: &mut u64,
-    lowest: u64,
-    addr: u64,
-) -> Option<u64> {
+pub fn word(walk: &mut Walk<'_>, addr: u64) -> Option<u64> {
+    let state = &mut walk.scratch.walk;
     if addr & 7 != 0 {
         return None;
     }
-    if addr.wrapping_sub(window.start).wrapping_add(8) > window.len {
-        let start =
-            if addr.wrapping_sub(BELOW) >= lowest && addr > BELOW { addr - BELOW } else { addr };
-        *window = match fill(scratch, top, start) {
-            Some(moved) if addr - start + 8 <= moved.len => moved,
-            _ => fill(scratch, top, addr)?,
-        };
-        if window.len < 8 {
-            return None;
-        }
+    if addr.wrapping_sub(state.window_start).wrapping_add(8) > state.window_len && !reach(walk, addr)
+    {
+        return None;
     }
-    let index = (addr.wrapping_sub(window.start) >> 3) as usize;
+    let state = &mut walk.scratch.walk;
+    state.index = addr.wrapping_sub(state.window_start) >> 3;
+    let index = forgotten(&raw const state.index) as usize;
     if index >= N_WORDS {
         return None;
     }
-    Some(scratch.window[index])
+    Some(walk.scratch.window[index])
+}
+
+/// Moves the window to where this word is in it.
+#[inline(never)]
+fn reach(walk: &mut Walk<'_>, addr: u64) -> bool {
+    let lowest = walk.scratch.walk.sp;
+    let is_inside = addr > BELOW && addr - BELOW >= lowest;
+    let start = if is_inside { addr - BELOW } else { addr };
+    if fill(walk, start) && addr - start + 8 <= walk.scratch.walk.window_len {
+        return true;
+    }
+    start != addr && fill(walk, addr) && walk.scratch.walk.window_len >= 8
 }
 
 /// Copies the stack from `addr` on. A copy that meets an unmapped page fails whole: then as
 /// much as is left of the first page, which is remembered as the end of this stack.
-#[inline(always)]
-pub fn fill(scratch: &mut Scratch, top: &mut u64, addr: u64) -> Option<Window> {
+#[inline(never)]
+pub fn fill(walk: &mut Walk<'_>, addr: u64) -> bool {
+    let top = *walk.top;
+    let len = if addr < top && top - addr < WINDOW as u64 { top - addr } else { WINDOW as u64 };
+    if read(walk, addr, len) {
+        return true;
+    }
     let to_page_end = PAGE - (addr & (PAGE - 1));
-    let len = if addr < *top && *top - addr < WINDOW as u64 { *top - addr } else { WINDOW as u64 };
-    if read(scratch, addr, len) {
-        return Some(Window { start: addr, len });
+    if !read(walk, addr, to_page_end) {
+        return false;
     }
-    if !read(scratch, addr, to_page_end) {
-        return None;
-    }
-    *top = addr + to_page_end;
-    Some(Window { start: addr, len: to_page_end })
+    *walk.top = addr + to_page_end;
+    true
 }
 
 #[inline(always)]
-fn read(scratch: &mut Scratch, addr: u64, len: u64) -> bool {
-    if len == 0 || len > WINDOW as u64 {
-        return false;
+fn read(walk: &mut Walk<'_>, addr: u64, len: u64) -> bool {
+    let scratch = &mut *walk.scratch;
+    scratch.walk.window_start = addr;
+    scratch.walk.window_len = len;
+    let len = forgotten(&raw const scratch.walk.window_len);
+    let is_read = len != 0 && len <= WINDOW as u64 && {
+        let window = scratch.window.as_mut_ptr().cast::<c_void>();
+        // SAFETY: the buffer is `WINDOW` bytes long, `len` at the most that; the helper checks the
+        // address.
+        unsafe { bpf_probe_read_user(window, len as u32, addr as *const c_void) == 0 }
+    };
+    if !is_read {
+        scratch.walk.window_len = 0;
     }
-    let window = scratch.window.as_mut_ptr().cast::<c_void>();
-    // SAFETY: the buffer is `WINDOW` bytes long, `len` at the most that; the helper checks the
-    // address.
-    unsafe { bpf_probe_read_user(window, len as u32, addr as *const c_void) == 0 }
+    is_read
+}
+
+/// A word of a map, read anew: the verifier keeps track of how a value came to be where it is used
+/// as an index, and goes through what follows once for every way there is, unless it comes from
+/// memory that others may write.
+#[inline(always)]
+fn forgotten(word: *const u64) -> u64 {
+    // SAFETY: the caller has a reference to it.
+    unsafe { word.read_volatile() }
 }
