@@ -9,6 +9,7 @@ pub mod session;
 
 pub mod control;
 pub mod intake;
+pub mod interpreters;
 pub mod probes;
 pub mod residency;
 pub mod symbols;

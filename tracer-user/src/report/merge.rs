@@ -6,12 +6,12 @@ use std::hash::Hash;
 use super::model::{Frame, Mapping, Stack};
 
 /// What makes two frames the same in different processes: everything but the address.
-type Place = (Option<String>, Option<String>, Option<u64>, Option<String>, Option<u32>, bool);
+type Place = (Option<String>, Option<String>, Option<u64>, Option<String>, Option<u32>, bool, bool);
 
 fn places(frames: &[Frame]) -> Vec<Place> {
     let place = |frame: &Frame| {
-        let Frame { function, object, offset, file, line, inlined, address: _ } = frame.clone();
-        (function, object, offset, file, line, inlined)
+        let Frame { function, object, offset, file, line, inlined, sampled, address: _ } = frame.clone();
+        (function, object, offset, file, line, inlined, sampled)
     };
     frames.iter().map(place).collect()
 }

@@ -124,6 +124,7 @@ pub fn reaches_thread_start(frames: &[Frame]) -> bool {
 /// The frame's function; without one the object and the place in it; `[unknown]` with neither.
 pub fn of(frame: &Frame) -> Cow<'_, str> {
     match (&frame.function, &frame.object) {
+        (Some(function), _) if frame.sampled => Cow::Owned(format!("{function} (sampled)")),
         (Some(function), _) if !function.trim().is_empty() => Cow::Borrowed(function),
         (_, Some(object)) if !object.is_empty() => {
             Cow::Owned(format!("{}+0x{:x}", file_name(object), frame.offset.unwrap_or(0)))

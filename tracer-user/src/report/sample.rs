@@ -145,6 +145,7 @@ fn frame(depth: u32, name: &str) -> Frame {
         file: (depth == 0 && object.is_none()).then(|| "src/server.c".to_owned()),
         line: (depth == 0 && object.is_none()).then_some(42),
         inlined: false,
+        sampled: false,
     }
 }
 

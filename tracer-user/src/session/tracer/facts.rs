@@ -179,7 +179,11 @@ impl Tracer {
         let stacks: Vec<&[Bound]> = hashes.iter().map(bound).collect();
         let names = symbolize(&self.binder, stacks.iter().flat_map(|stack| stack.iter().copied()));
         let named = |bound: &Bound| names.frames(*bound).iter().map(frame).collect::<Vec<_>>();
-        stacks.iter().map(|stack| stack.iter().flat_map(named).collect()).collect()
+        let stacks = hashes.iter().zip(stacks);
+        let merged = |(hash, stack): (&u64, &[Bound])| {
+            self.interpreted.merged(*hash, stack.iter().flat_map(named).collect())
+        };
+        stacks.map(merged).collect()
     }
 
     /// Why objects that came into the target could not be probed, once for each reason.
@@ -205,5 +209,6 @@ fn frame(frame: &symbols::Frame) -> Frame {
         file: frame.file.clone(),
         line: frame.line,
         inlined: frame.inlined,
+        sampled: false,
     }
 }

@@ -99,6 +99,7 @@ impl Tracer {
                 None => {
                     for hash in self.ledger.take_forgotten() {
                         self.bound.remove(&hash);
+                        self.interpreted.forget(hash);
                     }
                     self.release_paused();
                     return Read { n_records, paused };
@@ -108,7 +109,7 @@ impl Tracer {
     }
 
     fn read_to_turn(&mut self, mark: Option<u64>, limit: usize) -> (usize, Paused, Option<Turn>) {
-        let Self { probes, unwinder, ledger, binder, bound, burial, tree, intake, .. } = self;
+        let Self { probes, unwinder, ledger, binder, bound, burial, tree, intake, interpreted, .. } = self;
         let mut turn = None;
         let (n_read, paused) = intake.read(limit, |event| {
             let walked;
@@ -140,12 +141,17 @@ impl Tracer {
             }
             match ledger.apply(event) {
                 Booked::Learned { hash, space } => {
-                    if let Event::Stack { frames, .. } = event {
-                        let bind = |addr| match tree.process_in(space) {
-                            Some(process) => binder.bind(space.0, &process, addr),
+                    if let Event::Stack { tid, frames, .. } = event {
+                        let process = tree.process_in(space);
+                        let bind = |addr| match &process {
+                            Some(process) => binder.bind(space.0, process, addr),
                             None => Bound::nowhere(space.0, addr),
                         };
-                        bound.insert(hash, frames.iter().map(bind).collect());
+                        let stack: Box<[Bound]> = frames.iter().map(bind).collect();
+                        if let Some(process) = &process {
+                            interpreted.learn(hash, (space.0, process, *tid), &stack, binder);
+                        }
+                        bound.insert(hash, stack);
                     }
                 }
                 Booked::Mark { number } if Some(number) == mark => return ControlFlow::Break(()),

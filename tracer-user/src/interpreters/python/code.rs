@@ -1,0 +1,199 @@
+//! What a code object says: name, file and line.
+
+use super::layout::{CODE, CodeLayout, Layout};
+use super::walk::RawFrame;
+use crate::interpreters::memory::{Fields, Memory};
+
+/// Characters of a name that are read.
+const LONGEST_TEXT: u64 = 1024;
+/// Bytes of a line table that are read: one of more is of a function of a hundred thousand lines.
+const LONGEST_TABLE: u64 = 1 << 20;
+
+/// A code object.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Code {
+    /// Its name, with the names of what it is defined in.
+    pub(super) name: String,
+    /// Its file, as the program was told.
+    pub(super) file: String,
+    first_line: u32,
+    lines: Vec<u8>,
+}
+
+/// Where a code object has what it says. While these are the same, it is the same.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Parts {
+    file: u64,
+    name: u64,
+    lines: u64,
+    first_line: u32,
+    copies: Option<u64>,
+}
+
+impl Parts {
+    /// Those of the object at `addr`. `None` when it is no code object.
+    pub(super) fn read(
+        memory: &impl Memory,
+        layout: &Layout,
+        code_type: u64,
+        addr: u64,
+    ) -> Option<Self> {
+        let CodeLayout { file, name, lines, first_line, copies, .. } = layout.code;
+        let mut bytes = [0; CODE];
+        let bytes = &mut bytes[..layout.code.instructions.min(CODE)];
+        memory.read(addr, bytes)?;
+        let fields = Fields(bytes);
+        if fields.word(layout.object_type)? != code_type {
+            return None;
+        }
+        let copies = match copies {
+            Some(offset) => Some(fields.word(offset)?),
+            None => None,
+        };
+        Some(Self {
+            file: fields.word(file)?,
+            name: fields.word(name)?,
+            lines: fields.word(lines)?,
+            first_line: fields.half(first_line)?,
+            copies,
+        })
+    }
+
+    /// Of a frame of this code, the bytes between its first instruction and the one that it is at.
+    /// Negative before the first.
+    pub(super) fn distance(
+        &self,
+        memory: &impl Memory,
+        layout: &Layout,
+        frame: &RawFrame,
+    ) -> Option<i64> {
+        let own = frame.code.checked_add(layout.code.instructions as u64)?;
+        let start = match (self.copies, frame.bytecode_index) {
+            (Some(copies), Some(index)) => {
+                // Their number, then the address of each; the first is the object's own.
+                let at = u64::from(index).checked_add(1)?.checked_mul(8)?;
+                memory.word(copies.checked_add(at)?)?
+            }
+            _ => own,
+        };
+        Some(frame.instruction.wrapping_sub(start).cast_signed())
+    }
+}
+
+impl Code {
+    /// Reads what these parts are.
+    pub(super) fn read(memory: &impl Memory, layout: &Layout, parts: &Parts) -> Option<Self> {
+        let size = memory.word(parts.lines.checked_add(layout.bytes.size)?)?;
+        let size = usize::try_from(Some(size).filter(|size| *size <= LONGEST_TABLE)?).ok()?;
+        let mut lines = vec![0; size];
+        memory.read(parts.lines.checked_add(layout.bytes.data)?, &mut lines)?;
+        Some(Self {
+            name: text(memory, layout, parts.name)?,
+            file: text(memory, layout, parts.file)?,
+            first_line: parts.first_line,
+            lines,
+        })
+    }
+
+    /// The line of the instruction at this distance from the first.
+    pub(super) fn line(&self, distance: i64) -> Option<u32> {
+        match u64::try_from(distance) {
+            Ok(distance) => line_at(&self.lines, self.first_line, distance),
+            // The function was called and has not begun.
+            Err(_) => Some(self.first_line),
+        }
+    }
+}
+
+/// A `str`.
+fn text(memory: &impl Memory, layout: &Layout, addr: u64) -> Option<String> {
+    /// Bits of a string's state, behind those that say how wide a character is.
+    const COMPACT: u32 = 1 << 3;
+    const ASCII: u32 = 1 << 4;
+
+    let bytes: [u8; 64] = memory.bytes(addr)?;
+    let fields = Fields(&bytes);
+    let length = fields.word(layout.text.length)?;
+    let state = fields.half(layout.text.state)? >> layout.text.kind_shift;
+    if state & COMPACT == 0 || length > LONGEST_TEXT * 64 {
+        return None;
+    }
+    let n_chars = usize::try_from(length.min(LONGEST_TEXT)).ok()?;
+    let width: usize = match state & 7 {
+        1 => 1,
+        2 => 2,
+        4 => 4,
+        _ => return None,
+    };
+    let is_ascii = state & ASCII != 0;
+    let at = addr.checked_add(if is_ascii { layout.text.ascii } else { layout.text.wide })?;
+    let mut bytes = vec![0; n_chars * width];
+    memory.read(at, &mut bytes)?;
+    let number = |bytes: &[u8]| bytes.iter().rev().fold(0, |sum, byte| sum << 8 | u32::from(*byte));
+    let char = |bytes: &[u8]| char::from_u32(number(bytes)).unwrap_or(char::REPLACEMENT_CHARACTER);
+    Some(bytes.chunks_exact(width).map(char).collect())
+}
+
+/// The line of the instruction `distance` bytes behind the first, by a table of the form that
+/// CPython's InternalDocs/code_objects.md (3.11: Objects/locations.md) describes. `None` where the
+/// instruction has none, or the table does not reach it.
+fn line_at(table: &[u8], first_line: u32, distance: u64) -> Option<u32> {
+    let mut bytes = table.iter().copied();
+    let mut line = i64::from(first_line);
+    let mut end = 0_u64;
+    // Each round takes one byte at the least.
+    while let Some(head) = bytes.next() {
+        end += (u64::from(head & 7) + 1) * 2;
+        let has_line = match head >> 3 & 15 {
+            0..=9 => {
+                bytes.next();
+                true
+            }
+            code @ 10..=12 => {
+                line += i64::from(code - 10);
+                bytes.next();
+                bytes.next();
+                true
+            }
+            13 => {
+                line = line.checked_add(signed(&mut bytes)?)?;
+                true
+            }
+            14 => {
+                line = line.checked_add(signed(&mut bytes)?)?;
+                for _ in 0..3 {
+                    unsigned(&mut bytes)?;
+                }
+                true
+            }
+            _ => false,
+        };
+        if distance < end {
+            return if has_line { u32::try_from(line).ok() } else { None };
+        }
+    }
+    None
+}
+
+/// Six bits a byte, the lowest first; the seventh says that more follow.
+fn unsigned(bytes: &mut impl Iterator<Item = u8>) -> Option<u64> {
+    let mut value = 0;
+    for shift in (0..60).step_by(6) {
+        let byte = bytes.next()?;
+        value |= u64::from(byte & 63) << shift;
+        if byte & 64 == 0 {
+            return Some(value);
+        }
+    }
+    None
+}
+
+/// The lowest bit is the sign.
+fn signed(bytes: &mut impl Iterator<Item = u8>) -> Option<i64> {
+    let value = unsigned(bytes)?;
+    let magnitude = i64::try_from(value >> 1).ok()?;
+    Some(if value & 1 == 1 { -magnitude } else { magnitude })
+}
+
+#[cfg(test)]
+mod tests;
