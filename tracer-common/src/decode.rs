@@ -3,9 +3,10 @@
 
 use crate::event::{
     AddrRecord, AllocRecord, FLAG_INSIDE, FLAG_OTHER_THREAD, FLAG_REPEAT, FLAG_RESIZED,
-    FLAG_SHARES, Head, Kind, MAX_FRAMES, MAX_PIECE, PieceHead, RangeRecord, SpaceRecord, StackEnd,
+    FLAG_SHARES, FunctionsHead, Head, Kind, MAX_FRAMES, MAX_PIECE, PieceHead, RangeRecord, SpaceRecord, StackEnd,
     StackHead,
 };
+use crate::interpreter::{Function, MAX_FUNCTIONS};
 
 /// One record, decoded. Borrows the frames of a stack from the record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -66,6 +67,8 @@ pub enum Event<'a> {
     },
     /// A part of a stack whose frames are not all known.
     Piece(Piece<'a>),
+    /// What an interpreter runs.
+    Functions(Functions<'a>),
     /// A batch ends here.
     Mark {
         /// The number that was asked for.
@@ -94,6 +97,26 @@ pub struct Piece<'a> {
     pub addr: u64,
     /// The bytes.
     pub bytes: &'a [u8],
+}
+
+/// What an interpreter runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Functions<'a> {
+    /// Its thread.
+    pub tid: u32,
+    /// Hash of the stack that the record is followed by, or what stands for it.
+    pub hash: u64,
+    /// Are there more frames than these?
+    pub is_cut: bool,
+    words: Frames<'a>,
+}
+
+impl<'a> Functions<'a> {
+    /// The frames, innermost first.
+    pub fn iter(&self) -> impl Iterator<Item = Function> + use<'a> {
+        let pair = |bytes| Function { code: word(bytes, 0), place: word(bytes, 8) };
+        self.words.0.chunks_exact(16).map(pair)
+    }
 }
 
 /// A process or a thread, and its address space.
@@ -358,6 +381,18 @@ pub fn decode(bytes: &[u8]) -> Result<Event<'_>, DecodeError> {
             need(bytes, size_of::<StackHead>() + n * 8)?;
             let frames = Frames(&bytes[size_of::<StackHead>()..][..n * 8]);
             Ok(Event::Stack { tid, hash: word(bytes, 8), frames, end })
+        }
+        Kind::Functions => {
+            need(bytes, size_of::<FunctionsHead>())?;
+            let n_frames = half(bytes, 16);
+            let n = n_frames as usize;
+            if n > MAX_FUNCTIONS {
+                return Err(DecodeError::Frames { n_frames });
+            }
+            need(bytes, size_of::<FunctionsHead>() + n * 16)?;
+            let words = Frames(&bytes[size_of::<FunctionsHead>()..][..n * 16]);
+            let is_cut = half(bytes, 20) != 0;
+            Ok(Event::Functions(Functions { tid, hash: word(bytes, 8), is_cut, words }))
         }
         Kind::Piece => {
             need(bytes, size_of::<PieceHead>())?;

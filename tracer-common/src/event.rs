@@ -59,6 +59,9 @@ pub enum Kind {
     /// A part of a stack, of which the [`Kind::Stack`] that follows is not finished.
     /// [`PieceHead`] followed by the bytes.
     Piece = 20,
+    /// What the interpreter of this thread runs; written before the [`Kind::Stack`] of the same hash.
+    /// [`FunctionsHead`] followed by two words for each frame.
+    Functions = 21,
 }
 
 impl Kind {
@@ -85,6 +88,7 @@ impl Kind {
             18 => Some(Self::Thread),
             19 => Some(Self::Pause),
             20 => Some(Self::Piece),
+            21 => Some(Self::Functions),
             _ => None,
         }
     }
@@ -262,6 +266,22 @@ pub struct PieceHead {
     pub len: u64,
 }
 const _: () = assert!(size_of::<PieceHead>() == 56);
+
+/// Start of what an interpreter runs; `n_functions` times two words follow, each a
+/// [`crate::interpreter::Function`], the innermost first.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FunctionsHead {
+    /// Kind and thread.
+    pub head: Head,
+    /// Hash of the stack that they are on, or what stands for it.
+    pub hash: u64,
+    /// Frames that follow.
+    pub n_functions: u32,
+    /// Non-zero when there are more.
+    pub is_cut: u32,
+}
+const _: () = assert!(size_of::<FunctionsHead>() == 24);
 
 /// Bytes of one piece at the most.
 pub const MAX_PIECE: usize = 4096;

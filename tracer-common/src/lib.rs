@@ -13,4 +13,5 @@ pub mod count;
 pub mod decode;
 pub mod event;
 pub mod hash;
+pub mod interpreter;
 pub mod unwind;

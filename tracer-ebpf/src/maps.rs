@@ -2,11 +2,12 @@
 
 use aya_ebpf::{
     macros::map,
-    maps::{Array, HashMap, PerCpuArray, RingBuf},
+    maps::{Array, HashMap, LruHashMap, PerCpuArray, RingBuf},
 };
 use tracer_common::{
     count::Count,
-    event::{MAX_FRAMES, MAX_PIECE, PieceHead, StackHead},
+    event::{FunctionsHead, MAX_FRAMES, MAX_PIECE, PieceHead, StackHead},
+    interpreter::{Function, Interpreter, MAX_FRAME, MAX_FUNCTIONS},
     unwind::CallSite,
 };
 
@@ -43,6 +44,11 @@ pub static SENT_STACKS: HashMap<u64, u8> = HashMap::with_max_entries(262_144, 0)
 /// there is none, the stack is sent. Memory is taken as it is needed (`BPF_F_NO_PREALLOC`).
 #[map]
 pub static RULES: HashMap<CallSite, u64> = HashMap::with_max_entries(1 << 20, 1);
+
+/// Where each thread that is known to run an interpreter has its frames, by thread id. Written by the
+/// user side; the threads that are gone go out when there is no room.
+#[map]
+pub static INTERPRETERS: LruHashMap<u32, Interpreter> = LruHashMap::with_max_entries(4096, 0);
 
 /// The address space of each process that is a target, by the process's id. The first one is
 /// written by the user side, with those that it finds; the others by the programs. The user
@@ -123,4 +129,12 @@ pub struct Scratch {
     pub piece: PieceHead,
     /// A part of the thread's stack.
     pub window: [u64; WINDOW / 8],
+    /// Where the following of an interpreter's frames is.
+    pub following: stack::Following,
+    /// One of its frames.
+    pub frame: [u64; MAX_FRAME / 8],
+    /// The record of them: head, then frames.
+    pub functions: FunctionsHead,
+    /// The frames, innermost first.
+    pub listed: [Function; MAX_FUNCTIONS],
 }

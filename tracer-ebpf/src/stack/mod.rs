@@ -1,5 +1,6 @@
 //! The caller's stack: frames, their hash, and sending the frames once.
 
+mod functions;
 mod pieces;
 mod walk;
 mod window;
@@ -12,7 +13,7 @@ use tracer_common::{
 };
 
 use self::walk::{Start, Walk};
-pub use self::walk::State;
+pub use self::{functions::Following, walk::State};
 
 use crate::{
     arch, atomic,
@@ -45,6 +46,10 @@ fn take(slot: &mut Slot, tid: u32, start: Start, regs: &pt_regs) -> u64 {
     let space = slot.space;
     let mut walk = Walk { scratch, top: &mut slot.top };
     walk::walk(&mut walk, space, start, sp, fp);
+    let run = functions::collect(walk.scratch, tid, space);
+    if run != 0 {
+        walk.scratch.head.hash = walk.scratch.walk.with(run);
+    }
     let mut hash = walk.scratch.head.hash;
     if walk.scratch.head.end == StackEnd::Unfinished as u32 {
         // The user side finishes it, and takes this for its name until then.
@@ -52,7 +57,8 @@ fn take(slot: &mut Slot, tid: u32, start: Start, regs: &pt_regs) -> u64 {
         let now = unsafe { bpf_ktime_get_ns() };
         hash = StackHash::new().with(hash).with(now).with(tid as u64).finish();
         walk.scratch.head.hash = hash;
-        if !pieces::send(&mut walk, tid) || !send_frames(walk.scratch, tid, true) {
+        let is_sent = functions::send(walk.scratch, tid, hash) && pieces::send(&mut walk, tid);
+        if !is_sent || !send_frames(walk.scratch, tid, true) {
             hash = 0;
         }
         release(walk.scratch);
@@ -73,7 +79,7 @@ fn send(scratch: &mut Scratch, tid: u32, hash: u64) -> bool {
     if unsafe { SENT_STACKS.get(hash) }.is_some() {
         return true;
     }
-    if !send_frames(scratch, tid, false) {
+    if !functions::send(scratch, tid, hash) || !send_frames(scratch, tid, false) {
         return false;
     }
     if SENT_STACKS.insert(hash, 1, 0).is_err() {

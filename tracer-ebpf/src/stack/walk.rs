@@ -50,6 +50,14 @@ pub struct State {
     n_frames: u64,
 }
 
+impl State {
+    /// The hash of what was walked, with one more word.
+    #[inline(always)]
+    pub fn with(&self, word: u64) -> u64 {
+        self.hash.with(word).finish()
+    }
+}
+
 /// Collects return addresses, innermost first.
 ///
 /// The hash begins with the address space: another process has another code at the same place.

@@ -1,20 +1,32 @@
 //! Functions of interpreted languages: what runs where a stack alone says that an interpreter does.
 //!
-//! They are read from the target's memory when a stack is first seen, which is a moment after it
-//! was: the thread has gone on. So they are a sample, and one that does not fit the stack is dropped.
+//! Of a thread that is known the kernel side follows the frames while the thread stands still, at each
+//! allocation, and they are a part of the stack. Until a thread is known they are read from here, a
+//! moment after the stack was seen: then they are a sample, and one that does not fit the stack is
+//! dropped.
 //!
 //! Not here: how native frames are named (`symbols`), and how a report shows what was found.
 
+mod follow;
 mod memory;
 mod python;
 
-use rustc_hash::FxHashMap;
+use std::cmp::Ordering;
+use std::collections::hash_map::Entry;
+use std::ops::Range;
 
+use rustc_hash::FxHashMap;
+use tracer_common::{
+    decode::Functions,
+    interpreter::{FunctionsHash, Interpreter},
+};
+
+use self::follow::{Calls, Run, follow};
 use self::memory::ProcessMemory;
-use self::python::{Codes, Python, Thread};
+use self::python::{Codes, Python};
 use crate::symbols::{Binder, Bound, ObjectId, ObjectKind};
 use crate::target::{
-    elf::{Elf, FileOffset},
+    elf::{Elf, FileOffset, Table},
     process::{Process, Status},
 };
 
@@ -29,115 +41,190 @@ pub struct Function {
     pub line: Option<u32>,
 }
 
-/// The functions that a thread was in, by the call of the interpreter's loop that ran them;
-/// innermost first, both calls and functions.
+/// What interpreters ran on a stack.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Interpreted {
+    /// Places in the stack where an interpreter's loop is, with the functions that it ran; both from
+    /// the innermost outwards.
+    pub calls: Vec<(usize, Vec<Function>)>,
+    /// Was it read when the thread had gone on already? Then it is what fits the stack a moment later.
+    pub is_sample: bool,
+}
+
+/// A stack that is seen for the first time.
+#[derive(Clone, Copy, Debug)]
+pub struct Seen<'a> {
+    /// Its address space.
+    pub space: u64,
+    /// The process that lives there.
+    pub process: &'a Process,
+    /// Its thread.
+    pub tid: u32,
+    /// Its hash, as its record has it.
+    pub hash: u64,
+    /// Where its frames belong.
+    pub stack: &'a [Bound],
+    /// Are these all of its frames?
+    pub is_whole: bool,
+}
+
+/// What was found out about a stack.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Sample {
-    /// One list for each call of the loop.
-    pub calls: Vec<Vec<Function>>,
-}
-
-/// The interpreters' main loops, by the function's name.
-const LOOPS: &[&str] = &["_PyEval_EvalFrameDefault"];
-
-/// Where names of functions begin that CPython has written down for `perf`: they are exact, and need
-/// no sample.
-const EXACT: &str = "py::";
-
-impl Sample {
-    /// For each of these frames of a stack, by their functions and innermost first, the functions
-    /// that ran in it. `None` when the sample is of another moment than the stack.
-    pub fn placed<'a, 's>(
-        &'s self,
-        stack: impl Iterator<Item = Option<&'a str>>,
-    ) -> Option<Vec<&'s [Function]>> {
-        let mut calls = self.calls.iter();
-        let mut placed = Vec::new();
-        for function in stack {
-            placed.push(match function {
-                Some(name) if name.starts_with(EXACT) => return None,
-                Some(name) if is_loop(name) => calls.next()?,
-                _ => &[][..],
-            });
-        }
-        calls.next().is_none().then_some(placed)
-    }
-}
-
-/// Is this function an interpreter's loop, or a part of it that a compiler made a function?
-fn is_loop(function: &str) -> bool {
-    LOOPS.iter().any(|name| {
-        function.strip_prefix(name).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
-    })
+pub struct Found {
+    /// What interpreters ran on it, if any did and it is known.
+    pub interpreted: Option<Interpreted>,
+    /// Threads whose frames the kernel side can follow from here on.
+    pub threads: Vec<(u32, Interpreter)>,
 }
 
 /// Reads what interpreters run.
 #[derive(Debug, Default)]
 pub struct Interpreters {
     /// The interpreter in each object that was looked into.
-    found: FxHashMap<ObjectId, Option<(Python, Elf)>>,
+    found: FxHashMap<ObjectId, Option<Object>>,
     /// What was read, by address space.
     spaces: FxHashMap<u64, Space>,
+    /// What the kernel side has sent of each thread, with the hash of the stack.
+    sent: FxHashMap<u32, (u64, Run)>,
+}
+
+#[derive(Debug)]
+struct Object {
+    python: Python,
+    elf: Elf,
+    loops: Vec<Range<u64>>,
 }
 
 #[derive(Debug)]
 struct Space {
     memory: ProcessMemory,
     codes: Codes,
+    /// What the kernel side was told of each thread.
+    told: FxHashMap<u32, Interpreter>,
 }
 
 impl Interpreters {
-    /// What the thread `tid` of this process, which lives in this address space, runs now. Its stack
-    /// is bound to these places. `None` when no interpreter that can be read is on it, or nothing can
-    /// be said.
-    pub fn sample(
-        &mut self,
-        space: u64,
-        process: &Process,
-        tid: u32,
-        stack: &[Bound],
-        binder: &Binder,
-    ) -> Option<Sample> {
-        let Self { found, spaces } = self;
-        let (python, bias) = interpreter(found, stack, binder)?;
-        let space = match spaces.entry(space) {
-            std::collections::hash_map::Entry::Occupied(known) => known.into_mut(),
-            std::collections::hash_map::Entry::Vacant(unknown) => {
+    /// Keeps what an interpreter ran until the stack comes that it ran on.
+    pub fn keep(&mut self, functions: &Functions<'_>) {
+        let run = Run { functions: functions.iter().collect(), is_cut: functions.is_cut };
+        self.sent.insert(functions.tid, (functions.hash, run));
+    }
+
+    /// The word that stands in a stack's hash for what an interpreter ran on it.
+    pub fn word(&self, tid: u32, hash: u64) -> Option<u64> {
+        let (_, run) = self.sent.get(&tid).filter(|(sent, _)| *sent == hash)?;
+        let hash = run.functions.iter().fold(FunctionsHash::new(), |hash, at| hash.with(*at));
+        Some(hash.finish())
+    }
+
+    /// What interpreters ran on this stack.
+    pub fn look(&mut self, seen: &Seen<'_>, binder: &Binder) -> Found {
+        self.find(seen, binder).unwrap_or_default()
+    }
+
+    fn find(&mut self, seen: &Seen<'_>, binder: &Binder) -> Option<Found> {
+        let Self { found, spaces, sent } = self;
+        let Seen { space, process, tid, stack, .. } = *seen;
+        for id in stack.iter().filter_map(|bound| bound.object) {
+            found.entry(id).or_insert_with(|| Object::of(id, binder));
+        }
+        let (object, bias) = interpreter(found, stack)?;
+        let space_of = match spaces.entry(space) {
+            Entry::Occupied(known) => known.into_mut(),
+            Entry::Vacant(unknown) => {
                 let memory = ProcessMemory(process.memory().ok()?);
-                unknown.insert(Space { memory, codes: Codes::default() })
+                unknown.insert(Space { memory, codes: Codes::default(), told: FxHashMap::default() })
             }
         };
+        let Space { memory, codes, told } = space_of;
+        let loops = loops(found, stack);
+        let mut name = |calls: Calls, is_sample| {
+            let mut placed = Vec::with_capacity(loops.len());
+            for (place, call) in loops.iter().zip(calls) {
+                let named = call.into_iter().map(|at| object.python.name(memory, bias, at, codes));
+                placed.push((*place, named.collect::<Option<Vec<_>>>()?));
+            }
+            Some(Interpreted { calls: placed, is_sample })
+        };
+        let is_known = told.contains_key(&tid);
+        if let Some((_, run)) = sent.remove(&tid).filter(|(sent, _)| *sent == seen.hash) {
+            let calls = run.calls();
+            let fits = match calls.len().cmp(&loops.len()) {
+                Ordering::Equal => true,
+                Ordering::Less => run.is_cut,
+                Ordering::Greater => !seen.is_whole,
+            };
+            if fits {
+                return Some(Found { interpreted: name(calls, false), threads: Vec::new() });
+            }
+        } else if is_known && loops.is_empty() {
+            return None;
+        }
+        // The thread is not known, or not any more.
         let status = Status::read(tid).ok().filter(|status| status.tgid == process.pid)?;
-        let thread = Thread { id: status.inner_pid(), alone: status.n_threads == 1, bias };
-        let calls = python.functions(&space.memory, thread, &mut space.codes)?;
-        Some(Sample { calls })
+        let id = status.inner_pid();
+        let alone = (status.n_threads == 1).then_some(id);
+        let states = object.python.threads(memory, space, bias, alone)?;
+        let state = |id: u32| states.iter().find(|(known, _)| *known == u64::from(id));
+        let mut threads = Vec::new();
+        if told.is_empty() {
+            let others = process.threads().into_iter().filter(|other| *other != tid);
+            let inner = |tid| Some((tid, state(Status::read(tid).ok()?.inner_pid())?.1));
+            threads.extend(others.filter_map(inner));
+        }
+        let (_, own) = *state(id)?;
+        threads.push((tid, own));
+        threads.retain(|(tid, thread)| told.insert(*tid, *thread) != Some(*thread));
+        let run = if loops.is_empty() { None } else { follow(memory, &own) };
+        let calls = run.map(|run| run.calls()).filter(|calls| calls.len() == loops.len());
+        Some(Found { interpreted: calls.and_then(|calls| name(calls, true)), threads })
     }
 
     /// The address space is no more.
     pub fn close(&mut self, space: u64) {
-        self.spaces.remove(&space);
+        if let Some(space) = self.spaces.remove(&space) {
+            for tid in space.told.keys() {
+                self.sent.remove(tid);
+            }
+        }
     }
 }
 
 /// The first interpreter on a stack, and how far its object is from its own addresses.
 fn interpreter<'a>(
-    found: &'a mut FxHashMap<ObjectId, Option<(Python, Elf)>>,
+    found: &'a FxHashMap<ObjectId, Option<Object>>,
     stack: &[Bound],
-    binder: &Binder,
-) -> Option<(&'a Python, u64)> {
-    let on_it = stack.iter().find(|bound| {
-        let look = |id| found.entry(id).or_insert_with(|| look_into(id, binder)).is_some();
-        bound.object.is_some_and(look)
-    })?;
-    let (python, elf) = found.get(&on_it.object?)?.as_ref()?;
-    let addr = elf.object_addr(FileOffset(on_it.offset))?;
-    Some((python, on_it.address.wrapping_sub(addr.0)))
+) -> Option<(&'a Object, u64)> {
+    stack.iter().find_map(|bound| {
+        let object = found.get(&bound.object?)?.as_ref()?;
+        let addr = object.elf.object_addr(FileOffset(bound.offset))?;
+        Some((object, bound.address.wrapping_sub(addr.0)))
+    })
 }
 
-fn look_into(id: ObjectId, binder: &Binder) -> Option<(Python, Elf)> {
-    let ObjectKind::File(Some(file)) = &binder.object(id)?.kind else { return None };
-    let elf = Elf::open(file).ok()?;
-    Some((Python::of(&elf)?, elf))
+/// The places in a stack where an interpreter's loop is.
+fn loops(found: &FxHashMap<ObjectId, Option<Object>>, stack: &[Bound]) -> Vec<usize> {
+    let is_loop = |bound: &Bound| {
+        let object = found.get(&bound.object?)?.as_ref()?;
+        let addr = object.elf.object_addr(FileOffset(bound.offset))?;
+        object.loops.iter().any(|range| range.contains(&addr.0)).then_some(())
+    };
+    let places = stack.iter().enumerate();
+    places.filter(|(_, bound)| is_loop(bound).is_some()).map(|(place, _)| place).collect()
+}
+
+impl Object {
+    fn of(id: ObjectId, binder: &Binder) -> Option<Self> {
+        let ObjectKind::File(Some(file)) = &binder.object(id)?.kind else { return None };
+        let elf = Elf::open(file).ok()?;
+        let python = Python::of(&elf)?;
+        let mut loops = Vec::new();
+        for table in [Table::Dynamic, Table::Full] {
+            let functions = elf.functions(table, python::is_loop).unwrap_or_default();
+            loops.extend(functions.iter().map(|at| at.addr.0..at.addr.0.saturating_add(at.size)));
+        }
+        Some(Self { python, elf, loops })
+    }
 }
 
 #[cfg(test)]

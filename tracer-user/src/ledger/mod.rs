@@ -156,7 +156,7 @@ impl Ledger {
                 }
             }
             // Whoever walks stacks makes whole ones of them.
-            Event::Piece(_) => Booked::Known,
+            Event::Piece(_) | Event::Functions(_) => Booked::Known,
             Event::Mark { number } => Booked::Mark { number },
             Event::Space(ref turn) => self.turn(turn),
             Event::Range(ref call) => {

@@ -240,6 +240,7 @@ fn map_data(map: &Map) -> Option<&MapData> {
     match map {
         Map::Array(data)
         | Map::HashMap(data)
+        | Map::LruHashMap(data)
         | Map::PerCpuArray(data)
         | Map::RingBuf(data)
         | Map::PerCpuHashMap(data)

@@ -8,6 +8,7 @@ mod attach;
 mod events;
 pub mod guard;
 pub mod hazard;
+mod interpreters;
 mod kernel_types;
 mod load;
 mod namespace;

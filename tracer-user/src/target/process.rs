@@ -242,6 +242,12 @@ impl Process {
         file.map_err(|source| unreadable(self.pid, self.uid, "its memory", source))
     }
 
+    /// The ids of its threads. Empty when it has ended.
+    pub fn threads(&self) -> Vec<u32> {
+        let entries = fs::read_dir(format!("/proc/{}/task", self.pid)).into_iter().flatten();
+        entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok()).collect()
+    }
+
     /// What changes while it lives: state, threads, memory, seccomp.
     ///
     /// # Errors

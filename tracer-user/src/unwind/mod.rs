@@ -104,6 +104,7 @@ impl Unwinder {
         space: u64,
         process: Option<&Process>,
         binder: &mut Binder,
+        run: Option<u64>,
     ) -> Walked {
         let mut frames: Vec<u64> = known.iter().collect();
         let mut met = FxHashMap::default();
@@ -127,7 +128,7 @@ impl Unwinder {
         });
         let rules = rules.collect();
         let hash = frames.iter().fold(StackHash::new().with(space), |hash, at| hash.with(*at));
-        let hash = hash.finish();
+        let hash = run.map_or(hash, |run| hash.with(run)).finish();
         let names = self.names.entry(tid).or_default();
         if names.len() == MOST_NAMES {
             names.pop_front();

@@ -1,7 +1,8 @@
 //! What a code object says: name, file and line.
 
+use tracer_common::interpreter::Function;
+
 use super::layout::{CODE, CodeLayout, Layout};
-use super::walk::RawFrame;
 use crate::interpreters::memory::{Fields, Memory};
 
 /// Characters of a name that are read.
@@ -59,24 +60,21 @@ impl Parts {
         })
     }
 
-    /// Of a frame of this code, the bytes between its first instruction and the one that it is at.
+    /// Of a function of this code, the bytes between its first instruction and the one that it is at.
     /// Negative before the first.
     pub(super) fn distance(
         &self,
         memory: &impl Memory,
         layout: &Layout,
-        frame: &RawFrame,
+        function: Function,
     ) -> Option<i64> {
-        let own = frame.code.checked_add(layout.code.instructions as u64)?;
-        let start = match (self.copies, frame.bytecode_index) {
-            (Some(copies), Some(index)) => {
-                // Their number, then the address of each; the first is the object's own.
-                let at = u64::from(index).checked_add(1)?.checked_mul(8)?;
-                memory.word(copies.checked_add(at)?)?
-            }
-            _ => own,
+        let own = function.code.checked_add(layout.code.instructions as u64)?;
+        let start = match self.copies {
+            // Their number, then the address of each.
+            Some(copies) => memory.word(copies.checked_add((function.copy() + 1) * 8)?)?,
+            None => own,
         };
-        Some(frame.instruction.wrapping_sub(start).cast_signed())
+        Some(function.instruction().wrapping_sub(start).cast_signed())
     }
 }
 

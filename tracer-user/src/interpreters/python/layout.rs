@@ -5,6 +5,8 @@
 //! offsets were taken from the headers with `offsetof`; no release of theirs has changed them, and a
 //! build that differs shows itself by a code object that is none.
 
+use tracer_common::interpreter::{Interpreter, MAX_FRAME, NOT_BEHIND};
+
 use crate::interpreters::memory::Fields;
 
 /// The last minor version that can be read.
@@ -19,8 +21,6 @@ const COOKIE: &[u8] = b"xdebugpy";
 /// Structures are larger than these when an offset was misread.
 const LARGEST_STATE: u64 = 1 << 24;
 const LARGEST_OBJECT: u64 = 4096;
-/// Bytes of a frame that are read: everything before its locals.
-pub(super) const FRAME: usize = 128;
 /// Bytes of a code object that are read: everything before its instructions.
 pub(super) const CODE: usize = 512;
 
@@ -50,7 +50,7 @@ pub(super) struct Layout {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Current {
     /// In what the pointer at the first offset points to, at the second.
-    Behind(u64, u64),
+    Behind(u64, u32),
     /// At this offset.
     At(u64),
 }
@@ -109,6 +109,36 @@ pub(super) struct BytesLayout {
 }
 
 impl Layout {
+    /// How the frames of the thread are followed that lives in this address space and whose state is
+    /// at `thread`.
+    pub(super) fn interpreter(&self, space: u64, thread: u64) -> Interpreter {
+        let (head, behind) = match self.current {
+            Current::At(offset) => (offset, NOT_BEHIND),
+            Current::Behind(offset, within) => (offset, within),
+        };
+        let (mark, mark_from) = match self.frame.entry {
+            Entry::Flag(offset) => (offset, 0),
+            Entry::Owner { owner, first } => (owner, u32::from(first)),
+        };
+        let FrameLayout { code, previous, instruction, bytecode_index, .. } = self.frame;
+        let copy = bytecode_index.unwrap_or(0);
+        let last = [code, previous, instruction, mark, copy].into_iter().max().unwrap_or(0);
+        // All of them are below [`MAX_FRAME`].
+        let number = |offset: usize| u32::try_from(offset).unwrap_or(0);
+        Interpreter {
+            space,
+            head: thread.wrapping_add(head),
+            behind,
+            len: number((last / 8 + 1) * 8),
+            code: number(code),
+            instruction: number(instruction),
+            previous: number(previous),
+            mark: number(mark),
+            mark_from,
+            copy: number(copy),
+        }
+    }
+
     /// That of the interpreter whose `Py_Version` is this, and whose `_PyRuntime` begins like this.
     /// `None` when it cannot be read.
     pub(super) fn of(version: u64, runtime: &[u8]) -> Option<Self> {
@@ -236,15 +266,15 @@ fn told(version: u64, minor: u64, runtime: &[u8]) -> Option<Layout> {
     told.skip(2);
     // Frame: size.
     told.skip(1);
-    let previous = told.within(FRAME)?;
-    let code = told.within(FRAME)?;
-    let instruction = told.within(FRAME)?;
+    let previous = told.within(MAX_FRAME)?;
+    let code = told.within(MAX_FRAME)?;
+    let instruction = told.within(MAX_FRAME)?;
     told.skip(1);
-    let owner = told.within(FRAME)?;
+    let owner = told.within(MAX_FRAME)?;
     let mut bytecode_index = None;
     if is_14 {
         told.skip(1);
-        bytecode_index = Some(told.within(FRAME)?).filter(|_| is_free_threaded);
+        bytecode_index = Some(told.within(MAX_FRAME)?).filter(|_| is_free_threaded);
     }
     let entry = Entry::Owner { owner, first: 3 };
     let frame = FrameLayout { code, previous, instruction, bytecode_index, entry };
@@ -272,8 +302,8 @@ fn told(version: u64, minor: u64, runtime: &[u8]) -> Option<Layout> {
     let bytes = BytesLayout { size: told.object()?, data: told.object()? };
     // Text: size.
     told.skip(1);
-    let state = told.within(FRAME)?;
-    let length = told.within(FRAME)?;
+    let state = told.within(MAX_FRAME)?;
+    let length = told.within(MAX_FRAME)?;
     let ascii = told.object()?;
     let kind_shift = if is_14 && is_free_threaded { 8 } else { 2 };
     let text = TextLayout { length, state, kind_shift, ascii, wide: ascii + 16 };

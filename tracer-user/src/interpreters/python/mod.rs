@@ -8,6 +8,7 @@ mod layout;
 mod walk;
 
 use rustc_hash::FxHashMap;
+use tracer_common::interpreter::{Function as RawFunction, Interpreter};
 
 use self::code::{Code, Parts};
 use self::layout::{HEAD, Layout};
@@ -30,17 +31,6 @@ pub(super) struct Codes(FxHashMap<u64, (Parts, Code)>);
 /// Code objects that are kept: some ten megabytes.
 const MOST_CODES: usize = 20_000;
 
-/// A thread to be read.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Thread {
-    /// Its id in the innermost pid namespace.
-    pub(super) id: u32,
-    /// Is it the only one of its process?
-    pub(super) alone: bool,
-    /// What is added to the object's addresses to get the process's.
-    pub(super) bias: u64,
-}
-
 impl Python {
     /// The interpreter in this object. `None` when there is none, or none that can be read.
     pub(super) fn of(elf: &Elf) -> Option<Self> {
@@ -54,42 +44,47 @@ impl Python {
         Some(Self { layout, runtime, code_type })
     }
 
-    /// The functions that this thread is in, by the call of the interpreter's loop that runs them;
-    /// innermost first, both calls and functions. `None` when that cannot be read.
-    pub(super) fn functions(
+    /// How the frames of each thread of a process are followed, by the id that the thread has in its
+    /// own pid namespace. `bias` is what is added to the object's addresses to get the process's.
+    ///
+    /// `alone` is the id of the only thread of the process, if it has one: then a single state is its
+    /// own, whatever id is in it. A process that was forked may have its parent's there.
+    pub(super) fn threads(
         &self,
         memory: &impl Memory,
-        thread: Thread,
-        codes: &mut Codes,
-    ) -> Option<Vec<Vec<Function>>> {
-        let layout = &self.layout;
-        let runtime = self.runtime.0.wrapping_add(thread.bias);
-        let state = walk::thread(memory, layout, runtime, thread.id, thread.alone)?;
-        let calls = walk::calls(memory, layout, state)?;
-        let code_type = self.code_type.0.wrapping_add(thread.bias);
-        let mut functions = Vec::with_capacity(calls.len());
-        for call in calls {
-            let named = call.iter().map(|frame| self.function(memory, code_type, frame, codes));
-            // One that cannot be named would be missing between its neighbours.
-            functions.push(named.collect::<Option<Vec<_>>>()?.into_iter().flatten().collect());
+        space: u64,
+        bias: u64,
+        alone: Option<u32>,
+    ) -> Option<Vec<(u64, Interpreter)>> {
+        let runtime = self.runtime.0.wrapping_add(bias);
+        let mut threads = walk::threads(memory, &self.layout, runtime)?;
+        if let (Some(alone), [only]) = (alone, threads.as_mut_slice()) {
+            only.id = alone.into();
         }
-        Some(functions)
+        let interpreter = |state: walk::ThreadState| {
+            (state.id, self.layout.interpreter(space, state.addr))
+        };
+        Some(threads.into_iter().map(interpreter).collect())
     }
 
-    /// `Some(None)` for a frame that is no function's.
-    fn function(
+    /// What this function is called. `None` when it is none.
+    pub(super) fn name(
         &self,
         memory: &impl Memory,
-        code_type: u64,
-        frame: &walk::RawFrame,
+        bias: u64,
+        function: RawFunction,
         codes: &mut Codes,
-    ) -> Option<Option<Function>> {
+    ) -> Option<Function> {
         let layout = &self.layout;
-        let parts = Parts::read(memory, layout, code_type, frame.code)?;
-        let code = codes.get(memory, layout, frame.code, parts)?;
-        let line = code.line(parts.distance(memory, layout, frame)?);
-        let (name, file) = (code.name.clone(), code.file.clone());
-        Some(Some(Function { name, file, line }))
+        let code_type = self.code_type.0.wrapping_add(bias);
+        let parts = Parts::read(memory, layout, code_type, function.code)?;
+        let distance = parts.distance(memory, layout, function)?;
+        let code = codes.get(memory, layout, function.code, parts)?;
+        Some(Function {
+            name: code.name.clone(),
+            file: code.file.clone(),
+            line: code.line(distance),
+        })
     }
 }
 
@@ -111,4 +106,11 @@ impl Codes {
         }
         self.0.get(&addr).map(|(_, code)| code)
     }
+}
+
+/// Is the function of this name the interpreter's loop, or a part of it that a compiler made a
+/// function?
+pub(super) fn is_loop(name: &str) -> bool {
+    let rest = name.strip_prefix("_PyEval_EvalFrameDefault");
+    rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
 }

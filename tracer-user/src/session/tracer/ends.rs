@@ -127,7 +127,7 @@ impl Tracer {
         for space in own {
             self.probes.take_rules(&self.unwinder.close(space.0));
             self.binder.close(space.0);
-            self.interpreted.close(space.0);
+            self.scripts.close(space.0);
         }
         self.tree.end(pid);
     }

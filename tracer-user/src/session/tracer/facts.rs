@@ -181,7 +181,7 @@ impl Tracer {
         let named = |bound: &Bound| names.frames(*bound).iter().map(frame).collect::<Vec<_>>();
         let stacks = hashes.iter().zip(stacks);
         let merged = |(hash, stack): (&u64, &[Bound])| {
-            self.interpreted.merged(*hash, stack.iter().flat_map(named).collect())
+            self.scripts.merged(*hash, stack.iter().map(named).collect())
         };
         stacks.map(merged).collect()
     }

@@ -1,38 +1,53 @@
-//! What interpreters ran when a stack was first seen, and its place in the stack.
+//! The functions of interpreters, and their place in the stacks.
 
 use rustc_hash::FxHashMap;
+use tracer_common::{decode::Functions, interpreter::Interpreter};
 
 use crate::{
-    interpreters::{Function, Interpreters, Sample},
+    interpreters::{Function, Interpreted, Interpreters, Seen},
     report::model::Frame,
-    symbols::{Binder, Bound},
-    target::process::Process,
+    symbols::Binder,
 };
 
-/// One sample for each stack that had an interpreter on it.
+/// Names that CPython has written down for `perf` begin like this. They say the same.
+const WRITTEN_DOWN: &str = "py::";
+
+/// What interpreters ran, by stack.
 #[derive(Default)]
-pub(super) struct Interpreted {
+pub(super) struct Scripts {
     interpreters: Interpreters,
-    samples: FxHashMap<u64, Sample>,
+    by_stack: FxHashMap<u64, Interpreted>,
 }
 
-impl Interpreted {
-    /// A stack of this thread was seen for the first time.
+impl Scripts {
+    /// Keeps what the kernel side has sent ahead of a stack.
+    pub(super) fn keep(&mut self, functions: &Functions<'_>) {
+        self.interpreters.keep(functions);
+    }
+
+    /// The word that stands in the hash of a stack of this thread for what was sent ahead.
+    pub(super) fn word(&self, tid: u32, hash: u64) -> Option<u64> {
+        self.interpreters.word(tid, hash)
+    }
+
+    /// A stack was seen for the first time and is called `hash` from here on. Answers the threads
+    /// that the kernel side is to know.
     pub(super) fn learn(
         &mut self,
         hash: u64,
-        (space, process, tid): (u64, &Process, u32),
-        stack: &[Bound],
+        seen: &Seen<'_>,
         binder: &Binder,
-    ) {
-        if let Some(sample) = self.interpreters.sample(space, process, tid, stack, binder) {
-            self.samples.insert(hash, sample);
+    ) -> Vec<(u32, Interpreter)> {
+        let found = self.interpreters.look(seen, binder);
+        if let Some(interpreted) = found.interpreted {
+            self.by_stack.insert(hash, interpreted);
         }
+        found.threads
     }
 
     /// The stack will not be named any more.
     pub(super) fn forget(&mut self, hash: u64) {
-        self.samples.remove(&hash);
+        self.by_stack.remove(&hash);
     }
 
     /// The address space is no more.
@@ -40,21 +55,34 @@ impl Interpreted {
         self.interpreters.close(space);
     }
 
-    /// The frames of this stack, with the interpreter's replaced by the functions that it ran.
-    pub(super) fn merged(&self, hash: u64, frames: Vec<Frame>) -> Vec<Frame> {
-        let Some(sample) = self.samples.get(&hash) else { return frames };
-        let names = frames.iter().map(|frame| frame.function.as_deref());
-        let Some(placed) = sample.placed(names) else { return frames };
-        let merge = |(frame, functions): (&Frame, &[Function])| match functions {
-            [] => vec![frame.clone()],
-            functions => functions.iter().map(|function| interpreted(frame, function)).collect(),
-        };
-        frames.iter().zip(placed).flat_map(merge).collect()
+    /// The frames of this stack, of which `native` are those of each return address: an interpreter's
+    /// loop is replaced by the functions that it ran.
+    pub(super) fn merged(&self, hash: u64, mut native: Vec<Vec<Frame>>) -> Vec<Frame> {
+        let interpreted = self.by_stack.get(&hash).filter(|_| {
+            let is_written_down = |frame: &Frame| {
+                frame.function.as_ref().is_some_and(|name| name.starts_with(WRITTEN_DOWN))
+            };
+            !native.iter().flatten().any(is_written_down)
+        });
+        for (place, functions) in interpreted.iter().flat_map(|it| &it.calls) {
+            let is_sample = interpreted.is_some_and(|it| it.is_sample);
+            if functions.is_empty() {
+                continue;
+            }
+            // The last one is the function, those before it were inlined into it.
+            if let Some(frames) = native.get_mut(*place)
+                && let Some(loop_itself) = frames.pop()
+            {
+                let ran = |function| ran(&loop_itself, function, is_sample);
+                frames.extend(functions.iter().map(ran));
+            }
+        }
+        native.into_iter().flatten().collect()
     }
 }
 
 /// A function that ran in this frame.
-fn interpreted(frame: &Frame, function: &Function) -> Frame {
+fn ran(frame: &Frame, function: &Function, is_sample: bool) -> Frame {
     Frame {
         function: Some(function.name.clone()),
         object: frame.object.clone(),
@@ -63,6 +91,75 @@ fn interpreted(frame: &Frame, function: &Function) -> Frame {
         file: Some(function.file.clone()),
         line: function.line,
         inlined: false,
-        sampled: true,
+        sampled: is_sample,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn frame(function: &str) -> Frame {
+        Frame {
+            function: Some(function.to_owned()),
+            object: Some("/usr/bin/python3".to_owned()),
+            offset: Some(0x10),
+            ..Frame::default()
+        }
+    }
+
+    fn function(name: &str, line: u32) -> Function {
+        Function { name: name.to_owned(), file: "/app/a.py".to_owned(), line: Some(line) }
+    }
+
+    fn scripts(is_sample: bool) -> Scripts {
+        let inner = vec![function("leak", 3), function("handle", 7)];
+        let calls = vec![(1, inner), (3, vec![function("<module>", 9)])];
+        let mut scripts = Scripts::default();
+        scripts.by_stack.insert(5, Interpreted { calls, is_sample });
+        scripts
+    }
+
+    fn native() -> Vec<Vec<Frame>> {
+        let names = [&["new"][..], &["inlined", "loop"], &["callback"], &["loop"], &["main"]];
+        names.iter().map(|names| names.iter().map(|name| frame(name)).collect()).collect()
+    }
+
+    fn names(frames: &[Frame]) -> Vec<&str> {
+        frames.iter().filter_map(|frame| frame.function.as_deref()).collect()
+    }
+
+    #[test]
+    fn functions_take_the_place_of_the_loop_that_ran_them() {
+        let merged = scripts(false).merged(5, native());
+        assert_eq!(
+            names(&merged),
+            ["new", "inlined", "leak", "handle", "callback", "<module>", "main"]
+        );
+        let expected = Frame {
+            file: Some("/app/a.py".to_owned()),
+            line: Some(3),
+            ..frame("leak")
+        };
+        assert_eq!(merged[2], expected);
+        assert!(scripts(true).merged(5, native())[2].sampled);
+    }
+
+    #[test]
+    fn a_stack_without_an_interpreter_stays_as_it_is() {
+        assert_eq!(scripts(false).merged(6, native()), native().concat());
+    }
+
+    #[test]
+    fn names_that_the_target_has_written_down_are_enough() {
+        let mut native = native();
+        native[2] = vec![frame("py::handle:/app/a.py")];
+        assert_eq!(scripts(false).merged(5, native.clone()), native.concat());
+    }
+
+    #[test]
+    fn a_place_outside_the_stack_changes_nothing() {
+        let native = vec![vec![frame("new")]];
+        assert_eq!(scripts(false).merged(5, native.clone()), native.concat());
     }
 }

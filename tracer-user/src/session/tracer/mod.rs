@@ -38,7 +38,7 @@ use crate::{
 pub(super) use self::others::Others;
 pub use self::tree::Member;
 pub use self::turns::Holds;
-use self::{ends::Burial, interpreted::Interpreted, reading::SHORT, tree::Tree};
+use self::{ends::Burial, interpreted::Scripts, reading::SHORT, tree::Tree};
 
 /// Threads that are followed at the least; each costs some 150 bytes of kernel memory.
 const FEWEST_THREADS: u32 = 16_384;
@@ -75,7 +75,7 @@ pub struct Tracer {
     binder: Binder,
     /// Where the frames of each stack belong, bound when the stack was first seen.
     bound: FxHashMap<u64, Box<[Bound]>>,
-    interpreted: Interpreted,
+    scripts: Scripts,
     unwinder: Unwinder,
     ledger: Ledger,
     batches: Batches,
@@ -168,7 +168,7 @@ impl Tracer {
         let mut tracer = Self {
             binder,
             bound: FxHashMap::default(),
-            interpreted: Interpreted::default(),
+            scripts: Scripts::default(),
             probes,
             intake,
             process,

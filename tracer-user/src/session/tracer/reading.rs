@@ -16,7 +16,9 @@ use tracer_common::{
 use super::{Tracer, turns::Turn};
 use crate::{
     intake::Paused,
+    interpreters::Seen,
     ledger::{Booked, Closed},
+    stacks::LOST,
     symbols::Bound,
 };
 
@@ -99,7 +101,7 @@ impl Tracer {
                 None => {
                     for hash in self.ledger.take_forgotten() {
                         self.bound.remove(&hash);
-                        self.interpreted.forget(hash);
+                        self.scripts.forget(hash);
                     }
                     self.release_paused();
                     return Read { n_records, paused };
@@ -109,11 +111,17 @@ impl Tracer {
     }
 
     fn read_to_turn(&mut self, mark: Option<u64>, limit: usize) -> (usize, Paused, Option<Turn>) {
-        let Self { probes, unwinder, ledger, binder, bound, burial, tree, intake, interpreted, .. } = self;
+        let Self { probes, unwinder, ledger, binder, bound, burial, tree, intake, scripts, .. } = self;
         let mut turn = None;
         let (n_read, paused) = intake.read(limit, |event| {
             let walked;
+            // A stack's name in its record, which may stand for its hash only.
+            let sent = if let Event::Stack { hash, .. } = *event { hash } else { LOST };
             let event = &match *event {
+                Event::Functions(ref functions) => {
+                    scripts.keep(functions);
+                    return ControlFlow::Continue(());
+                }
                 Event::Piece(ref piece) => {
                     unwinder.keep(piece);
                     return ControlFlow::Continue(());
@@ -122,7 +130,8 @@ impl Tracer {
                     let space = ledger.space_of_thread(tid);
                     let process = tree.process_in(space);
                     let process = process.as_deref();
-                    walked = unwinder.finish(tid, hash, frames, space.0, process, binder);
+                    let run = scripts.word(tid, hash);
+                    walked = unwinder.finish(tid, hash, frames, space.0, process, binder, run);
                     if let Err(error) = probes.give_rules(&walked.rules) {
                         log::debug!("{error}");
                     }
@@ -141,7 +150,7 @@ impl Tracer {
             }
             match ledger.apply(event) {
                 Booked::Learned { hash, space } => {
-                    if let Event::Stack { tid, frames, .. } = event {
+                    if let Event::Stack { tid, frames, end, .. } = event {
                         let process = tree.process_in(space);
                         let bind = |addr| match &process {
                             Some(process) => binder.bind(space.0, process, addr),
@@ -149,7 +158,18 @@ impl Tracer {
                         };
                         let stack: Box<[Bound]> = frames.iter().map(bind).collect();
                         if let Some(process) = &process {
-                            interpreted.learn(hash, (space.0, process, *tid), &stack, binder);
+                            let seen = Seen {
+                                space: space.0,
+                                process,
+                                tid: *tid,
+                                hash: sent,
+                                stack: &stack,
+                                is_whole: *end == StackEnd::Whole,
+                            };
+                            let threads = scripts.learn(hash, &seen, binder);
+                            if let Err(error) = probes.give_interpreters(&threads) {
+                                log::debug!("{error}");
+                            }
                         }
                         bound.insert(hash, stack);
                     }

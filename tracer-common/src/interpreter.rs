@@ -1,0 +1,139 @@
+//! What a thread's interpreter runs: a chain of frames in memory, the innermost first, which the
+//! kernel side follows while the thread stands still and the user side names.
+
+use crate::hash::StackHash;
+
+/// Where a thread has its interpreter's frames. The user side finds it out and writes it.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Interpreter {
+    /// The address space that this is true in.
+    pub space: u64,
+    /// Address of the pointer to the innermost frame; with `behind`, to what holds that pointer.
+    pub head: u64,
+    /// Bytes from what `head` points to, to the pointer to the innermost frame; [`NOT_BEHIND`] where
+    /// `head` is its address.
+    pub behind: u32,
+    /// Bytes of a frame that matter, [`MAX_FRAME`] at the most.
+    pub len: u32,
+    /// Offset of its code object.
+    pub code: u32,
+    /// Offset of the instruction that it is at.
+    pub instruction: u32,
+    /// Offset of the next frame outwards.
+    pub previous: u32,
+    /// Offset of the byte that says whether a call of the interpreter's loop ends here.
+    pub mark: u32,
+    /// Zero: it does where the byte is not zero, after this frame. Otherwise it does where the byte
+    /// is this or more, and this frame is no function's.
+    pub mark_from: u32,
+    /// Offset of the thread's number among those that have instructions of their own; zero where
+    /// none has.
+    pub copy: u32,
+}
+const _: () = assert!(size_of::<Interpreter>() == 48);
+
+/// See [`Interpreter::behind`].
+pub const NOT_BEHIND: u32 = u32::MAX;
+/// Bytes of a frame that are read at the most.
+pub const MAX_FRAME: usize = 128;
+/// Frames that are followed at the most.
+pub const MAX_FUNCTIONS: usize = 128;
+
+/// One frame of an interpreter, in two words.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Function {
+    /// Address of its code object; zero for a frame that is no function's.
+    pub code: u64,
+    /// See [`Function::instruction`].
+    pub place: u64,
+}
+
+/// Instructions lie at even addresses below this.
+const COPY_SHIFT: u32 = 48;
+
+impl Function {
+    /// What a frame says whose words, by the offsets of its thread's [`Interpreter`], are these.
+    #[inline(always)]
+    pub const fn new(code: u64, instruction: u64, copy: u16, mark: u8, mark_from: u32) -> Self {
+        if mark_from != 0 && mark as u32 >= mark_from {
+            return Self { code: 0, place: 1 };
+        }
+        let address = instruction & ((1 << COPY_SHIFT) - 2);
+        let ends = mark_from == 0 && mark != 0;
+        // The lowest bits of a reference say how it is counted.
+        Self { code: code & !7, place: address | ends as u64 | (copy as u64) << COPY_SHIFT }
+    }
+
+    /// Address of the instruction that it is at.
+    pub const fn instruction(self) -> u64 {
+        self.place & ((1 << COPY_SHIFT) - 2)
+    }
+
+    /// Whose copy of the instructions that is.
+    pub const fn copy(self) -> u64 {
+        self.place >> COPY_SHIFT
+    }
+
+    /// Does a call of the interpreter's loop end with this frame?
+    pub const fn ends_call(self) -> bool {
+        self.place & 1 == 1
+    }
+}
+
+/// The word that stands for these frames in the hash of their stack.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(transparent)]
+pub struct FunctionsHash(StackHash);
+
+impl FunctionsHash {
+    /// Of no frame.
+    #[inline(always)]
+    pub const fn new() -> Self {
+        Self(StackHash::new())
+    }
+
+    /// With one more, outwards.
+    #[inline(always)]
+    #[must_use]
+    pub const fn with(self, function: Function) -> Self {
+        Self(self.0.with(function.code).with(function.place))
+    }
+
+    /// The word. Never zero, which stands for no interpreter.
+    #[inline(always)]
+    pub const fn finish(self) -> u64 {
+        self.0.finish()
+    }
+}
+
+impl Default for FunctionsHash {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_flag_ends_a_call_after_its_frame() {
+        let inner = Function::new(0x7000_1001, 0x7000_20b8, 0, 0, 0);
+        assert_eq!((inner.code, inner.instruction(), inner.ends_call()), (0x7000_1000, 0x7000_20b8, false));
+        let outer = Function::new(0x7000_1000, 0x7000_20b8, 0, 1, 0);
+        assert_eq!((outer.instruction(), outer.ends_call()), (0x7000_20b8, true));
+        assert_ne!(FunctionsHash::new().with(inner), FunctionsHash::new().with(outer));
+    }
+
+    #[test]
+    fn an_owner_ends_a_call_with_a_frame_of_no_function() {
+        let function = Function::new(0x7000_1000, 0x7000_20b8, 5, 2, 3);
+        assert_eq!((function.copy(), function.instruction()), (5, 0x7000_20b8));
+        assert!(!function.ends_call());
+        for owner in [3, 4, 255] {
+            let between = Function::new(0x7000_1000, 0x7000_20b8, 5, owner, 3);
+            assert_eq!((between.code, between.ends_call()), (0, true));
+        }
+    }
+}
