@@ -221,7 +221,7 @@ impl Object {
         let mut loops = Vec::new();
         for table in [Table::Dynamic, Table::Full] {
             let functions = elf.functions(table, python::is_loop).unwrap_or_default();
-            loops.extend(functions.iter().map(|at| at.addr.0..at.addr.0.saturating_add(at.size)));
+            loops.extend(functions.iter().flat_map(|function| elf.parts(function)));
         }
         Some(Self { python, elf, loops })
     }

@@ -4,6 +4,7 @@
 //! Places are converted by program headers only. Section headers say nothing about what is
 //! loaded, and linkers differ in them (lld, `-z noseparate-code`, `-Ttext-segment`).
 
+mod parts;
 mod variables;
 
 use std::fs::File;
