@@ -3,8 +3,8 @@
 
 use crate::event::{
     AddrRecord, AllocRecord, FLAG_INSIDE, FLAG_OTHER_THREAD, FLAG_REPEAT, FLAG_RESIZED,
-    FLAG_SHARES, FunctionsHead, Head, Kind, MAX_FRAMES, MAX_PIECE, PieceHead, RangeRecord, SpaceRecord, StackEnd,
-    StackHead,
+    FLAG_SHARES, FunctionsHead, Head, Kind, MAX_FRAMES, MAX_PIECE, PieceHead, RangeRecord,
+    SpaceRecord, StackEnd, StackHead,
 };
 use crate::interpreter::{Function, MAX_FUNCTIONS};
 

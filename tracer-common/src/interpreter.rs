@@ -120,7 +120,10 @@ mod tests {
     #[test]
     fn a_flag_ends_a_call_after_its_frame() {
         let inner = Function::new(0x7000_1001, 0x7000_20b8, 0, 0, 0);
-        assert_eq!((inner.code, inner.instruction(), inner.ends_call()), (0x7000_1000, 0x7000_20b8, false));
+        assert_eq!(
+            (inner.code, inner.instruction(), inner.ends_call()),
+            (0x7000_1000, 0x7000_20b8, false)
+        );
         let outer = Function::new(0x7000_1000, 0x7000_20b8, 0, 1, 0);
         assert_eq!((outer.instruction(), outer.ends_call()), (0x7000_20b8, true));
         assert_ne!(FunctionsHash::new().with(inner), FunctionsHash::new().with(outer));

@@ -139,10 +139,7 @@ fn what_an_interpreter_runs_decodes() {
     let found: Vec<_> = functions.iter().collect();
     let expected = [Function { code: 0x1000, place: 0x2000 }, Function { code: 0, place: 1 }];
     assert_eq!(found, expected);
-    assert_eq!(
-        decode(&bytes[..bytes.len() - 8]),
-        Err(DecodeError::Short { len: 48, needed: 56 })
-    );
+    assert_eq!(decode(&bytes[..bytes.len() - 8]), Err(DecodeError::Short { len: 48, needed: 56 }));
     let too_many = record(Kind::Functions, 0, &[0xabc, 129]);
     assert_eq!(decode(&too_many), Err(DecodeError::Frames { n_frames: 129 }));
 }

@@ -58,3 +58,37 @@ impl Fields<'_> {
         self.0.get(offset..offset.checked_add(N)?)?.try_into().ok()
     }
 }
+
+/// Bytes at one place, for tests.
+#[cfg(test)]
+pub(super) struct Flat {
+    pub(super) start: u64,
+    pub(super) bytes: Vec<u8>,
+}
+
+#[cfg(test)]
+impl Flat {
+    /// Writes a word where there is room for it.
+    pub(super) fn put(&mut self, addr: u64, word: u64) {
+        for (number, byte) in word.to_ne_bytes().into_iter().enumerate() {
+            self.put_byte(addr + number as u64, byte);
+        }
+    }
+
+    /// Writes a byte where there is room for it.
+    pub(super) fn put_byte(&mut self, addr: u64, byte: u8) {
+        let at = usize::try_from(addr.wrapping_sub(self.start)).expect("64 bits");
+        if let Some(there) = self.bytes.get_mut(at) {
+            *there = byte;
+        }
+    }
+}
+
+#[cfg(test)]
+impl Memory for Flat {
+    fn read(&self, addr: u64, buffer: &mut [u8]) -> Option<()> {
+        let at = usize::try_from(addr.checked_sub(self.start)?).ok()?;
+        buffer.copy_from_slice(self.bytes.get(at..at.checked_add(buffer.len())?)?);
+        Some(())
+    }
+}

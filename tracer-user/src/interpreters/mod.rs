@@ -133,7 +133,11 @@ impl Interpreters {
             Entry::Occupied(known) => known.into_mut(),
             Entry::Vacant(unknown) => {
                 let memory = ProcessMemory(process.memory().ok()?);
-                unknown.insert(Space { memory, codes: Codes::default(), told: FxHashMap::default() })
+                unknown.insert(Space {
+                    memory,
+                    codes: Codes::default(),
+                    told: FxHashMap::default(),
+                })
             }
         };
         let Space { memory, codes, told } = space_of;
@@ -142,7 +146,8 @@ impl Interpreters {
             let mut placed = Vec::with_capacity(loops.len());
             for (place, call) in loops.iter().zip(calls) {
                 let named = call.into_iter().map(|at| object.python.name(memory, bias, at, codes));
-                placed.push((*place, named.collect::<Option<Vec<_>>>()?));
+                let named: Option<Vec<_>> = named.collect();
+                placed.push((*place, named?.into_iter().flatten().collect()));
             }
             Some(Interpreted { calls: placed, is_sample })
         };
@@ -226,6 +231,3 @@ impl Object {
         Some(Self { python, elf, loops })
     }
 }
-
-#[cfg(test)]
-mod tests;

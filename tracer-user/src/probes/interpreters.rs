@@ -26,7 +26,8 @@ impl Probes {
         }
         let absent = ProbeError::Absent { name: INTERPRETERS };
         let map = self.loaded.ebpf.map_mut(INTERPRETERS).ok_or(absent)?;
-        let mut map: HashMap<_, u32, Entry> = HashMap::try_from(map).map_err(super::targets::ask)?;
+        let mut map: HashMap<_, u32, Entry> =
+            HashMap::try_from(map).map_err(super::targets::ask)?;
         for (tid, interpreter) in threads {
             map.insert(tid, Entry(*interpreter), 0).map_err(super::targets::ask)?;
         }

@@ -10,7 +10,8 @@ type Place = (Option<String>, Option<String>, Option<u64>, Option<String>, Optio
 
 fn places(frames: &[Frame]) -> Vec<Place> {
     let place = |frame: &Frame| {
-        let Frame { function, object, offset, file, line, inlined, sampled, address: _ } = frame.clone();
+        let Frame { function, object, offset, file, line, inlined, sampled, address: _ } =
+            frame.clone();
         (function, object, offset, file, line, inlined, sampled)
     };
     frames.iter().map(place).collect()

@@ -123,9 +123,9 @@ impl Unwinder {
                 met.insert(misled_by, Site::NoCode);
             }
         }
-        let rules = met.into_iter().filter_map(|(return_addr, site)| {
-            self.give(space, return_addr, site, binder)
-        });
+        let rules = met
+            .into_iter()
+            .filter_map(|(return_addr, site)| self.give(space, return_addr, site, binder));
         let rules = rules.collect();
         let hash = frames.iter().fold(StackHash::new().with(space), |hash, at| hash.with(*at));
         let hash = run.map_or(hash, |run| hash.with(run)).finish();

@@ -148,7 +148,9 @@ fn rule<'a, Section: UnwindSection<Bytes<'a>>>(
 fn simplified<'a>(
     row: &Row,
     is_signal: bool,
-    operations: impl Fn(&UnwindExpression<usize>) -> Option<(Operation<Bytes<'a>>, Option<Operation<Bytes<'a>>>)>,
+    operations: impl Fn(
+        &UnwindExpression<usize>,
+    ) -> Option<(Operation<Bytes<'a>>, Option<Operation<Bytes<'a>>>)>,
 ) -> Option<Rule> {
     let plain = |register: Register, operation: &Operation<Bytes<'a>>| match operation {
         Operation::RegisterOffset { register: of, offset, .. } if *of == register => Some(*offset),
@@ -187,9 +189,7 @@ fn simplified<'a>(
         None | Some(RegisterRule::Undefined | RegisterRule::SameValue) => {
             SavedFramePointer::InPlace
         }
-        Some(RegisterRule::Offset(offset)) => {
-            SavedFramePointer::AtCfa(i16::try_from(offset).ok()?)
-        }
+        Some(RegisterRule::Offset(offset)) => SavedFramePointer::AtCfa(i16::try_from(offset).ok()?),
         Some(RegisterRule::Expression(expression)) => match operations(&expression)? {
             (only, None) => {
                 let offset = plain(X86_64::RBP, &only)?;

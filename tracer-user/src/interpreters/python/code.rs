@@ -60,6 +60,12 @@ impl Parts {
         })
     }
 
+    /// Is this code of the interpreter's own, such as what it puts between a class and its `__init__`?
+    /// It has its name where others have their file.
+    pub(super) const fn is_made_up(&self) -> bool {
+        self.file == self.name
+    }
+
     /// Of a function of this code, the bytes between its first instruction and the one that it is at.
     /// Negative before the first.
     pub(super) fn distance(

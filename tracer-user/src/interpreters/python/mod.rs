@@ -61,30 +61,30 @@ impl Python {
         if let (Some(alone), [only]) = (alone, threads.as_mut_slice()) {
             only.id = alone.into();
         }
-        let interpreter = |state: walk::ThreadState| {
-            (state.id, self.layout.interpreter(space, state.addr))
-        };
+        let interpreter =
+            |state: walk::ThreadState| (state.id, self.layout.interpreter(space, state.addr));
         Some(threads.into_iter().map(interpreter).collect())
     }
 
-    /// What this function is called. `None` when it is none.
+    /// What this function is called; `Some(None)` of a frame that is the interpreter's own. `None` when
+    /// there is no code object.
     pub(super) fn name(
         &self,
         memory: &impl Memory,
         bias: u64,
         function: RawFunction,
         codes: &mut Codes,
-    ) -> Option<Function> {
+    ) -> Option<Option<Function>> {
         let layout = &self.layout;
         let code_type = self.code_type.0.wrapping_add(bias);
         let parts = Parts::read(memory, layout, code_type, function.code)?;
         let distance = parts.distance(memory, layout, function)?;
         let code = codes.get(memory, layout, function.code, parts)?;
-        Some(Function {
-            name: code.name.clone(),
-            file: code.file.clone(),
-            line: code.line(distance),
-        })
+        let line = code.line(distance);
+        if line.is_none() && parts.is_made_up() {
+            return Some(None);
+        }
+        Some(Some(Function { name: code.name.clone(), file: code.file.clone(), line }))
     }
 }
 

@@ -9,7 +9,8 @@ use crate::{
     symbols::Binder,
 };
 
-/// Names that CPython has written down for `perf` begin like this. They say the same.
+/// Names that CPython has written down for `perf` begin like this. They
+/// say the same, without a line.
 const WRITTEN_DOWN: &str = "py::";
 
 /// What interpreters ran, by stack.
@@ -58,26 +59,27 @@ impl Scripts {
     /// The frames of this stack, of which `native` are those of each return address: an interpreter's
     /// loop is replaced by the functions that it ran.
     pub(super) fn merged(&self, hash: u64, mut native: Vec<Vec<Frame>>) -> Vec<Frame> {
-        let interpreted = self.by_stack.get(&hash).filter(|_| {
-            let is_written_down = |frame: &Frame| {
-                frame.function.as_ref().is_some_and(|name| name.starts_with(WRITTEN_DOWN))
-            };
-            !native.iter().flatten().any(is_written_down)
-        });
-        for (place, functions) in interpreted.iter().flat_map(|it| &it.calls) {
-            let is_sample = interpreted.is_some_and(|it| it.is_sample);
+        let Some(interpreted) = self.by_stack.get(&hash) else { return native.concat() };
+        let is_written_down = |frame: &Frame| {
+            frame.function.as_ref().is_some_and(|name| name.starts_with(WRITTEN_DOWN))
+        };
+        if interpreted.is_sample && native.iter().flatten().any(is_written_down) {
+            return native.concat();
+        }
+        for (place, functions) in &interpreted.calls {
+            let Some(frames) = native.get_mut(*place) else { continue };
             if functions.is_empty() {
                 continue;
             }
-            // The last one is the function, those before it were inlined into it.
-            if let Some(frames) = native.get_mut(*place)
-                && let Some(loop_itself) = frames.pop()
-            {
-                let ran = |function| ran(&loop_itself, function, is_sample);
+            // The last one is the loop, those before it were inlined into it.
+            if let Some(loop_itself) = frames.pop() {
+                let ran = |function| ran(&loop_itself, function, interpreted.is_sample);
                 frames.extend(functions.iter().map(ran));
             }
         }
-        native.into_iter().flatten().collect()
+        let mut merged = native.concat();
+        merged.retain(|frame| !is_written_down(frame));
+        merged
     }
 }
 
@@ -136,11 +138,7 @@ mod tests {
             names(&merged),
             ["new", "inlined", "leak", "handle", "callback", "<module>", "main"]
         );
-        let expected = Frame {
-            file: Some("/app/a.py".to_owned()),
-            line: Some(3),
-            ..frame("leak")
-        };
+        let expected = Frame { file: Some("/app/a.py".to_owned()), line: Some(3), ..frame("leak") };
         assert_eq!(merged[2], expected);
         assert!(scripts(true).merged(5, native())[2].sampled);
     }
@@ -151,10 +149,12 @@ mod tests {
     }
 
     #[test]
-    fn names_that_the_target_has_written_down_are_enough() {
+    fn names_that_the_target_has_written_down_are_better_than_a_sample_and_else_not_said_twice() {
         let mut native = native();
         native[2] = vec![frame("py::handle:/app/a.py")];
-        assert_eq!(scripts(false).merged(5, native.clone()), native.concat());
+        assert_eq!(scripts(true).merged(5, native.clone()), native.concat());
+        let merged = scripts(false).merged(5, native);
+        assert_eq!(names(&merged), ["new", "inlined", "leak", "handle", "<module>", "main"]);
     }
 
     #[test]

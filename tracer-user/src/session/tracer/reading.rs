@@ -111,7 +111,8 @@ impl Tracer {
     }
 
     fn read_to_turn(&mut self, mark: Option<u64>, limit: usize) -> (usize, Paused, Option<Turn>) {
-        let Self { probes, unwinder, ledger, binder, bound, burial, tree, intake, scripts, .. } = self;
+        let Self { probes, unwinder, ledger, binder, bound, burial, tree, intake, scripts, .. } =
+            self;
         let mut turn = None;
         let (n_read, paused) = intake.read(limit, |event| {
             let walked;

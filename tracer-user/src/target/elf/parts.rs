@@ -9,6 +9,9 @@ use iced_x86::{Decoder, DecoderOptions, FlowControl};
 
 use super::{Elf, Function, ObjectAddr};
 
+/// Sections of stubs that lead to other objects: one entry of the unwind tables is for all of them.
+const STUBS: [&str; 3] = [".plt", ".plt.got", ".plt.sec"];
+
 impl<Data: AsRef<[u8]>> Elf<Data> {
     /// The addresses of this function's code.
     ///
@@ -26,6 +29,12 @@ impl<Data: AsRef<[u8]>> Elf<Data> {
 
     fn jumps_out_of(&self, own: &Range<u64>) -> BTreeSet<u64> {
         let code = self.code(ObjectAddr(own.start), own.end - own.start).unwrap_or_default();
+        let stubs: Vec<Range<u64>> = STUBS
+            .iter()
+            .filter_map(|name| self.section(name))
+            .map(|(at, bytes)| at.0..at.0.saturating_add(bytes.len() as u64))
+            .collect();
+        let is_stub = |target: u64| stubs.iter().any(|stub| stub.contains(&target));
         let decoder = Decoder::with_ip(64, code, own.start, DecoderOptions::NONE);
         let is_jump = |kind| {
             matches!(kind, FlowControl::ConditionalBranch | FlowControl::UnconditionalBranch)
@@ -34,7 +43,7 @@ impl<Data: AsRef<[u8]>> Elf<Data> {
             .into_iter()
             .filter(|instruction| is_jump(instruction.flow_control()))
             .map(|instruction| instruction.near_branch_target())
-            .filter(|target| !own.contains(target))
+            .filter(|target| !own.contains(target) && !is_stub(*target))
             .collect()
     }
 

@@ -1,8 +1,8 @@
 //! Variables that an object offers to others, and the bytes that its file gives them.
 
+use object::LittleEndian;
 use object::elf::{FileHeader64, SHN_UNDEF, SHT_DYNSYM, STT_OBJECT};
 use object::read::elf::{FileHeader as _, Sym as _};
-use object::LittleEndian;
 
 use super::{Elf, ObjectAddr};
 

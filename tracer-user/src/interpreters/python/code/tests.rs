@@ -1,0 +1,169 @@
+use proptest::prelude::*;
+
+use super::*;
+use crate::interpreters::memory::Flat;
+
+/// The tables of these two functions are CPython 3.11's own, and so are the answers: `co_lines`.
+///
+/// ```python
+/// def long():
+///     …                      # lines 2 to 71
+///     a = 1
+///     …                      # three thousand lines
+///     b = 2
+///     return (a +
+///             …              # 200 spaces
+///             b)
+/// ```
+#[rustfmt::skip]
+const LONG: &[u8] = &[
+    128, 0, 240, 78, 2, 0, 9, 10, 128, 65, 240, 114, 93, 1, 0, 9, 10, 128, 65, 216, 12, 13, 240, 2,
+    0, 73, 3, 74, 3, 241, 3, 1, 13, 74, 3, 240, 0, 1, 5, 75, 3,
+];
+
+/// With a comprehension, a `try` and a `with`, whose clean-up has no line.
+#[rustfmt::skip]
+const SHORT: &[u8] = &[
+    128, 0, 225, 18, 19, 243, 3, 1, 9, 21, 217, 18, 19, 136, 81, 243, 3, 0, 10, 11, 217, 18, 19,
+    240, 3, 0, 5, 6, 240, 0, 1, 9, 21, 240, 4, 8, 5, 21, 216, 15, 16, 216, 12, 13, 241, 3, 2, 16,
+    10, 228, 12, 13, 136, 97, 240, 6, 0, 15, 16, 243, 7, 3, 13, 17, 241, 5, 5, 16, 17, 247, 14, 0,
+    14, 15, 139, 81, 249, 242, 21, 1, 9, 21, 247, 20, 0, 14, 15, 141, 81, 251, 143, 81, 143, 81,
+    143, 81, 137, 81, 253,
+];
+
+fn check(table: &[u8], answers: &[(u64, u64, Option<u32>)]) {
+    for (start, end, line) in answers {
+        for distance in *start..*end {
+            assert_eq!(line_at(table, 1, distance), *line, "at {distance}");
+        }
+    }
+    let end = answers.last().expect("some").1;
+    assert_eq!(line_at(table, 1, end), None, "behind the end");
+}
+
+#[test]
+fn lines_that_are_far_apart() {
+    let (a, b) = (Some(72), Some(3073));
+    let answers = [
+        (0, 2, Some(1)),
+        (2, 6, a),
+        (6, 10, b),
+        (10, 12, Some(3074)),
+        (12, 14, Some(3075)),
+        (14, 20, Some(3074)),
+    ];
+    check(LONG, &answers);
+}
+
+#[test]
+fn lines_that_go_back_and_instructions_without_a_line() {
+    let line = Some;
+    let answers = [
+        (0, 2, line(1)),
+        (2, 6, line(3)),
+        (6, 14, line(2)),
+        (14, 20, line(3)),
+        (20, 28, line(2)),
+        (28, 32, line(3)),
+        (32, 36, line(2)),
+        (36, 38, line(4)),
+        (38, 40, line(5)),
+        (40, 42, line(6)),
+        (42, 46, line(5)),
+        (46, 58, line(7)),
+        (58, 60, line(10)),
+        (60, 68, line(7)),
+        (68, 72, line(5)),
+        (72, 96, line(12)),
+        (96, 100, None),
+        (100, 106, line(2)),
+        (106, 134, line(12)),
+        (134, 142, None),
+        (142, 194, line(12)),
+        (194, 206, None),
+    ];
+    check(SHORT, &answers);
+}
+
+#[test]
+fn an_entry_without_columns() {
+    // Code 13, two instructions, five lines further; then one line back.
+    assert_eq!(line_at(&[0x80 | 13 << 3 | 1, 10, 0x80 | 13 << 3, 3], 100, 3), Some(105));
+    assert_eq!(line_at(&[0x80 | 13 << 3 | 1, 10, 0x80 | 13 << 3, 3], 100, 4), Some(104));
+}
+
+const LAYOUT: fn() -> Layout = || Layout::of(0x030c_01f0, &[]).expect("a layout");
+
+/// A `str` of 3.12.
+fn string(text: &str) -> Vec<u8> {
+    let widest = text.chars().map(u32::from).max().unwrap_or(0);
+    let (kind, is_ascii) = match widest {
+        0..0x80 => (1, true),
+        0x80..0x100 => (1, false),
+        0x100..0x1_0000 => (2, false),
+        _ => (4, false),
+    };
+    let mut bytes = vec![0; 64];
+    bytes[16..24].copy_from_slice(&(text.chars().count() as u64).to_ne_bytes());
+    let state = kind << 2 | 1 << 5 | u32::from(is_ascii) << 6;
+    bytes[32..36].copy_from_slice(&state.to_ne_bytes());
+    bytes.truncate(if is_ascii { 40 } else { 56 });
+    for char in text.chars() {
+        bytes.extend(&u32::from(char).to_le_bytes()[..kind as usize]);
+    }
+    bytes.resize(bytes.len().max(64), 0);
+    bytes
+}
+
+fn read(bytes: Vec<u8>) -> Option<String> {
+    text(&Flat { start: 0x1000, bytes }, &LAYOUT(), 0x1000)
+}
+
+#[test]
+fn texts_of_every_width() {
+    for text in ["", "leak_here", "naïve", "ключ", "a🐍b", "<module>"] {
+        assert_eq!(read(string(text)).as_deref(), Some(text));
+    }
+    assert_eq!(read(string(&"x".repeat(5000))), Some("x".repeat(1024)));
+}
+
+#[test]
+fn what_is_no_text_is_not_read() {
+    let mut bytes = string("leak_here");
+    bytes[32] &= !(1 << 5);
+    assert_eq!(read(bytes), None, "its characters lie elsewhere");
+    let mut bytes = string("leak_here");
+    bytes[32] |= 3 << 2;
+    assert_eq!(read(bytes), None, "no width");
+    let mut bytes = string("leak_here");
+    bytes[16..24].fill(0xff);
+    assert_eq!(read(bytes), None, "no length");
+}
+
+proptest! {
+    #[test]
+    fn no_table_makes_it_panic(
+        table in proptest::collection::vec(any::<u8>(), 0..300), first in any::<u32>(),
+        distance in any::<u64>(),
+    ) {
+        let _ = line_at(&table, first, distance);
+        let _ = line_at(&table, first, distance % 600);
+    }
+
+    #[test]
+    fn no_memory_makes_it_panic(
+        bytes in proptest::collection::vec(any::<u8>(), 0..600), at in 0x1000..0x1200_u64,
+        instruction in any::<u64>(),
+    ) {
+        let (memory, layout) = (Flat { start: 0x1000, bytes }, LAYOUT());
+        let _ = text(&memory, &layout, at);
+        let code_type = memory.word(at + 8).unwrap_or(0);
+        if let Some(parts) = Parts::read(&memory, &layout, code_type, at) {
+            let function = Function::new(at, instruction, 0, 0, 0);
+            let _ = parts.distance(&memory, &layout, function);
+            let _ = Code::read(&memory, &layout, &parts);
+            let nearby = Parts { lines: at, name: at, file: at, ..parts };
+            let _ = Code::read(&memory, &layout, &nearby);
+        }
+    }
+}
