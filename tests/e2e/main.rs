@@ -10,6 +10,7 @@ mod drive;
 mod errors;
 mod harm;
 mod holds;
+mod interpreters;
 mod languages;
 mod losses;
 mod mappings;
@@ -64,6 +65,7 @@ fn main() -> ExitCode {
         holds::TESTS,
         servers::TESTS,
         languages::TESTS,
+        interpreters::TESTS,
         drive::TESTS,
         attach::TESTS,
         containers::TESTS,

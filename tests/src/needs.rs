@@ -36,6 +36,12 @@ pub enum Need {
     PythonHeaders,
     /// `python3` of the system.
     Python,
+    /// `python3.12`, which Debian 12 does not have.
+    Python312,
+    /// Python 3.13 of Debian 13, unpacked by `cargo xtask setup --test`.
+    Python313,
+    /// Python 3.14 of Debian's next release, unpacked likewise.
+    Python314,
     /// `node` and `npm`.
     Node,
     /// `go`.
@@ -68,7 +74,7 @@ impl Need {
     /// Can it be had on any machine that traces at all? What comes with a newer system or more
     /// memory cannot.
     pub const fn can_be_installed(self) -> bool {
-        !matches!(self, Self::SizedFree | Self::LargeMemory)
+        !matches!(self, Self::SizedFree | Self::LargeMemory | Self::Python312)
     }
 
     /// Is it there?
@@ -99,6 +105,9 @@ impl Need {
                 "install python3-dev",
             ),
             Self::Python => runs("/usr/bin/python3", &["--version"], "install python3"),
+            Self::Python312 => python_3_12().map(drop),
+            Self::Python313 => in_root("3.13"),
+            Self::Python314 => in_root("3.14"),
             Self::Node => runs("node", &["--version"], "install nodejs")
                 .and_then(|()| runs("npm", &["--version"], "install npm")),
             Self::Go => runs("go", &["version"], "install golang-go"),
@@ -116,6 +125,44 @@ impl Need {
             Self::LargeMemory => large_memory(),
         }
     }
+}
+
+/// The root folder of a Python that `cargo xtask setup --test` has unpacked.
+pub fn python_root(version: &str) -> PathBuf {
+    crate::scratch::target_folder().join("pythons").join(version).join("root")
+}
+
+fn in_root(version: &str) -> Result<(), String> {
+    let path = python_root(version).join(format!("usr/bin/python{version}"));
+    match path.is_file() {
+        true => Ok(()),
+        false => Err(format!("no {}; run `cargo xtask setup --test`", path.display())),
+    }
+}
+
+/// The path of a Python 3.12.
+///
+/// # Errors
+/// There is none.
+pub fn python_3_12() -> Result<String, String> {
+    let missing = || "no python3.12".to_owned();
+    let ask = Command::new("python3.12").args(["-c", "import sys;print(sys.executable)"]).output();
+    let output = ask.ok().filter(|output| output.status.success());
+    let found = output.map(|output| String::from_utf8_lossy(&output.stdout).trim().to_owned());
+    // pyenv keeps versions that it does not put on the path.
+    let pyenv = || {
+        let home = std::env::var_os("PYENV_ROOT")
+            .map(PathBuf::from)
+            .or_else(|| Some(PathBuf::from(std::env::var_os("HOME")?).join(".pyenv")))?;
+        let versions = std::fs::read_dir(home.join("versions")).ok()?;
+        let names = versions.filter_map(|entry| Some(entry.ok()?.path()));
+        let is_it = |path: &PathBuf| {
+            path.file_name().is_some_and(|name| name.to_string_lossy().starts_with("3.12."))
+        };
+        let python = names.filter(is_it).map(|path| path.join("bin/python3.12"));
+        python.filter(|path| path.is_file()).max().map(|path| path.display().to_string())
+    };
+    found.or_else(pyenv).ok_or_else(missing)
 }
 
 /// Flags for a program of 32 bits that needs no 32-bit library.

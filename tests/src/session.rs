@@ -177,6 +177,9 @@ pub struct Frame {
     pub file: Option<String>,
     /// Line in it.
     pub line: Option<u32>,
+    /// Was it read when the thread had gone on?
+    #[serde(default)]
+    pub sampled: bool,
 }
 
 impl Frame {

@@ -98,6 +98,7 @@ pub fn fork(ctx: &RawTracePointContext) -> Result<(), Count> {
     if shares {
         return Ok(());
     }
+    stack::inherit(caller.tid, tid, space);
     emit::space(SpaceRecord {
         head: head(Kind::Fork, 0, caller.tid),
         space,

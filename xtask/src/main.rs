@@ -1,5 +1,7 @@
 //! The project's own commands. `cargo xtask setup` comes first; the others call it.
 
+mod apt;
+
 mod cmd;
 
 mod setup;
@@ -72,6 +74,7 @@ fn run() -> Result<ExitCode> {
             setup::run(&workspace)?;
             if test {
                 setup::packages::install()?;
+                setup::pythons::install(&workspace)?;
             }
             Ok(ExitCode::SUCCESS)
         }

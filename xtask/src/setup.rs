@@ -5,6 +5,7 @@
 
 mod debian;
 pub(crate) mod packages;
+pub(crate) mod pythons;
 
 use std::fs;
 use std::path::Path;

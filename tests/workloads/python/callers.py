@@ -131,10 +131,19 @@ def tell(number):
 
 
 tell(0)
+reply = os.environ.get("BATCH_REPLY")
+reply = os.open(reply, os.O_RDWR) if reply else None
+wants_reply = False
 os.write(1, b"READY %d\n" % os.getpid())
 number = 0
-while os.read(0, 1) == b"\n":
+while byte := os.read(0, 1):
+    wants_reply |= byte == b"r"
+    if byte != b"\n":
+        continue
     number += 1
     batch()
     tell(number)
     os.write(1, b"DONE %d\n" % number)
+    if wants_reply and reply is not None:
+        os.write(reply, b"DONE %d\n" % number)
+    wants_reply = False

@@ -74,6 +74,17 @@ pub fn collect(scratch: &mut Scratch, tid: u32, space: u64) -> u64 {
     hash.finish()
 }
 
+/// The thread `child` begins in a copy of this thread's address space: its interpreter has its frames
+/// where they were. A child that cannot be kept is found by the user side.
+#[inline(always)]
+pub fn inherit(tid: u32, child: u32, space: u64) {
+    // SAFETY: as in `collect`.
+    if let Some(interpreter) = unsafe { INTERPRETERS.get(tid) } {
+        let inherited = Interpreter { space, ..*interpreter };
+        let _ = INTERPRETERS.insert(child, inherited, 0);
+    }
+}
+
 /// Sends what was collected, if anything was. Answers `false`, and counts the stack as lost, when
 /// there is no room.
 #[inline(always)]
@@ -95,8 +106,7 @@ pub fn send(scratch: &mut Scratch, tid: u32, hash: u64) -> bool {
     let len = size_of::<FunctionsHead>() + n * size_of::<Function>();
     // SAFETY: the frames follow the head in a `repr(C)` struct without a gap, and `len` ends within
     // them.
-    let record =
-        unsafe { core::slice::from_raw_parts((&raw const scratch.functions).cast(), len) };
+    let record = unsafe { core::slice::from_raw_parts((&raw const scratch.functions).cast(), len) };
     if let Err(lost) = emit::stack(record, false) {
         count::bump(lost);
         return false;

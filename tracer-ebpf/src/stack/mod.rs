@@ -13,7 +13,10 @@ use tracer_common::{
 };
 
 use self::walk::{Start, Walk};
-pub use self::{functions::Following, walk::State};
+pub use self::{
+    functions::{Following, inherit},
+    walk::State,
+};
 
 use crate::{
     arch, atomic,

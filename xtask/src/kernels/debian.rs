@@ -2,10 +2,10 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 
 use anyhow::{Context as _, Result, ensure};
 
+use crate::apt::Apt;
 use crate::cmd::{CommandExt as _, command};
 
 /// The cloud kernel of a suite, downloaded and unpacked once.
@@ -16,7 +16,7 @@ pub(super) fn image(dir: &Path, suite: &str, version: &str) -> Result<PathBuf> {
     }
     let apt = Apt::new(dir, suite)?;
     apt.call("apt-get").args(["update", "-qq"]).text()?;
-    let package = apt.package(version)?;
+    let package = package(&apt, version)?;
     println!("downloading {package} from {suite}");
     apt.call("apt-get").args(["download", "-qq", &package]).current_dir(dir).text()?;
     let deb = debs(dir)?.pop().with_context(|| format!("no package in {}", dir.display()))?;
@@ -54,53 +54,19 @@ fn unpacked(dir: &Path) -> Option<PathBuf> {
         .find(|path| path.is_file() && path.to_string_lossy().contains("/vmlinuz"))
 }
 
-/// apt with lists of its own.
-struct Apt {
-    options: Vec<String>,
-}
-
-impl Apt {
-    fn new(dir: &Path, suite: &str) -> Result<Self> {
-        let lists = dir.join("lists");
-        fs::create_dir_all(lists.join("partial")).with_context(|| lists.display().to_string())?;
-        let sources = dir.join("sources.list");
-        fs::write(&sources, format!("deb http://deb.debian.org/debian {suite} main\n"))
-            .with_context(|| sources.display().to_string())?;
-        let options = [
-            format!("Dir::Etc::sourcelist={}", sources.display()),
-            "Dir::Etc::sourceparts=-".to_owned(),
-            format!("Dir::State::lists={}", lists.display()),
-            // The caches belong to the system's lists.
-            "Dir::Cache::pkgcache=".to_owned(),
-            "Dir::Cache::srcpkgcache=".to_owned(),
-            // Fetched by root into a folder of this user's.
-            "APT::Sandbox::User=root".to_owned(),
-        ];
-        Ok(Self {
-            options: options.into_iter().flat_map(|option| ["-o".to_owned(), option]).collect(),
-        })
-    }
-
-    fn call(&self, program: &str) -> Command {
-        let mut apt = command(program);
-        apt.args(&self.options);
-        apt
-    }
-
-    /// The package with the image of the suite's current cloud kernel.
-    fn package(&self, version: &str) -> Result<String> {
-        let depends = self.call("apt-cache").args(["depends", "linux-image-cloud-amd64"]).text()?;
-        let image = depends
-            .split_whitespace()
-            .find(|word| word.starts_with("linux-image-") && *word != "linux-image-cloud-amd64")
-            .context("linux-image-cloud-amd64 depends on no image")?;
-        ensure!(
-            image.contains(&format!("-{version}.")),
-            "the suite's kernel is now {image}, not {version}: change the table in \
-             xtask/src/kernels.rs"
-        );
-        let depends = self.call("apt-cache").args(["depends", image]).text()?;
-        let binary = depends.split_whitespace().find(|word| word.starts_with("linux-binary-"));
-        Ok(binary.unwrap_or(image).to_owned())
-    }
+/// The package with the image of the suite's current cloud kernel.
+fn package(apt: &Apt, version: &str) -> Result<String> {
+    let depends = apt.call("apt-cache").args(["depends", "linux-image-cloud-amd64"]).text()?;
+    let image = depends
+        .split_whitespace()
+        .find(|word| word.starts_with("linux-image-") && *word != "linux-image-cloud-amd64")
+        .context("linux-image-cloud-amd64 depends on no image")?;
+    ensure!(
+        image.contains(&format!("-{version}.")),
+        "the suite's kernel is now {image}, not {version}: change the table in \
+         xtask/src/kernels.rs"
+    );
+    let depends = apt.call("apt-cache").args(["depends", image]).text()?;
+    let binary = depends.split_whitespace().find(|word| word.starts_with("linux-binary-"));
+    Ok(binary.unwrap_or(image).to_owned())
 }

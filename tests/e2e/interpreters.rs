@@ -1,0 +1,168 @@
+//! Functions of Python on the stacks: which, where, and between which native frames.
+
+use std::fs;
+use std::path::Path;
+
+use outlive_tests::measure::{Measured, measure, measure_running};
+use outlive_tests::needs::python_root;
+use outlive_tests::rootfs::inside;
+use outlive_tests::scratch::{copy_program, workloads};
+use outlive_tests::session::{Frame, Stack};
+use outlive_tests::tool::Tool;
+use outlive_tests::workload::{Program, Workload};
+
+crate::tests![
+    [Bpf, Python] python_functions_from_its_first_instruction_on,
+    [Bpf, Python] python_functions_of_a_process_that_runs_already,
+    [Bpf, Python, Namespaces] python_functions_in_a_pid_namespace_of_another_user,
+    [Bpf, Python312] functions_of_python_3_12,
+    [Bpf, Python313, Namespaces] functions_of_python_3_13,
+    [Bpf, Python314, Namespaces] functions_of_python_3_14,
+    [Bpf, Python] a_forked_python_is_read,
+];
+
+const SCRIPT: &str = "python/callers.py";
+
+/// Who calls the function that leaves a buffer, outwards, and the text of the line that calls.
+const CALLERS: &[(&str, &[(&str, &str)])] = &[
+    ("plain", &[("batch", "    plain()")]),
+    ("Owner.__init__", &[("makes_owner", "    Owner().method()"), ("batch", "    makes_owner()")]),
+    ("Owner.method", &[("makes_owner", "    Owner().method()"), ("batch", "    makes_owner()")]),
+    ("sort_key", &[("sorts", "    sorted([1], key=sort_key)"), ("batch", "    sorts()")]),
+    ("in_thread", &[("serve", "        in_thread()"), ("Thread.run", "")]),
+    ("coroutine", &[("awaits", "    await coroutine()"), ("Handle._run", "")]),
+    ("recursive", &[("recursive", "        recursive(depth - 1)")]),
+    ("partial_target", &[("batch", "    list(map(functools.partial(partial_target), [1]))")]),
+    ("generated", &[("batch", "    NAMESPACE[\"generated\"]()")]),
+];
+
+fn script() -> Program {
+    program("/usr/bin/python3")
+}
+
+fn program(python: &str) -> Program {
+    Program::new(python).arg(workloads().join(SCRIPT).display().to_string())
+}
+
+fn is_python(frame: &&Frame) -> bool {
+    frame.file.as_deref().is_some_and(|file| file.ends_with(".py") || file == "made up")
+}
+
+/// Each function has to the byte what it says that it left, and is called by whom it is called.
+#[track_caller]
+fn expect_functions(measured: &Measured) {
+    measured.expect_exact_sites();
+    let text = fs::read_to_string(workloads().join(SCRIPT)).unwrap();
+    let line_of = |wanted: &str| {
+        let at = text.lines().position(|line| line == wanted);
+        u32::try_from(at.unwrap_or_else(|| panic!("no line `{wanted}`")) + 1).unwrap()
+    };
+    let keep_line = line_of("    kept[n_kept] = bytearray(size - 1)");
+    for (site, left) in &measured.truth {
+        let has = |stack: &&Stack| {
+            let mut python = stack.frames.iter().filter(is_python);
+            let names = [python.next(), python.next()].map(|at| at?.function.as_deref());
+            names == [Some("keep"), Some(site.as_str())]
+        };
+        let stacks: Vec<_> = measured.session.stacks.iter().filter(has).collect();
+        let bytes: i64 = stacks.iter().map(|stack| stack.bytes).sum();
+        assert_eq!(bytes, left.bytes, "stacks of {site}; {}", measured.story());
+        let callers = CALLERS.iter().find(|(name, _)| name == site).map(|(_, callers)| callers);
+        for stack in stacks {
+            let python: Vec<_> = stack.frames.iter().filter(is_python).collect();
+            assert_eq!(python[0].line, Some(keep_line), "{:?}", python[0]);
+            assert!(python.iter().all(|frame| !frame.sampled), "{}", measured.story());
+            for (frame, (caller, line)) in python[2..].iter().zip(*callers.unwrap_or(&&[][..])) {
+                assert_eq!(frame.function.as_deref(), Some(*caller), "{}", measured.story());
+                if !line.is_empty() {
+                    assert_eq!(frame.line, Some(line_of(line)), "{frame:?}");
+                }
+            }
+            expect_between_native_frames(&stack.frames, measured);
+        }
+    }
+}
+
+/// Native frames stand on both sides, none of them is the interpreter's loop, and what a native
+/// function has called back stands within it.
+#[track_caller]
+fn expect_between_native_frames(frames: &[Frame], measured: &Measured) {
+    let is_native = |frame: &Frame| !is_python(&frame);
+    assert!(is_native(&frames[0]), "{}", measured.story());
+    assert!(frames.last().is_some_and(is_native), "{}", measured.story());
+    let place = |name| frames.iter().position(|frame| frame.function.as_deref() == Some(name));
+    if let (Some(inner), Some(outer)) = (place("sort_key"), place("sorts")) {
+        assert!(frames[inner + 1..outer].iter().any(is_native), "{}", measured.story());
+    }
+    let is_loop = |frame: &Frame| {
+        frame.function.as_ref().is_some_and(|name| name.starts_with("_PyEval_EvalFrameDefault"))
+    };
+    assert!(!frames.iter().any(is_loop), "{}", measured.story());
+}
+
+fn python_functions_from_its_first_instruction_on() {
+    expect_functions(&measure(&script()));
+}
+
+fn python_functions_of_a_process_that_runs_already() {
+    expect_functions(&measure_running(&Workload::start(&script())));
+}
+
+fn python_functions_in_a_pid_namespace_of_another_user() {
+    let before = [
+        &["unshare", "--pid", "--fork", "--kill-child", "--mount-proc", "setpriv"][..],
+        outlive_tests::tool::NOBODY,
+    ];
+    // The folders of the sources may be closed to others.
+    let words = ["unshare", "--mount", "sh", "-c", COPIED, "sh"];
+    let copied = workloads().join(SCRIPT).display().to_string();
+    let before = [&words[..], &[&copied], &before.concat()].concat();
+    let program = Program::new("/usr/bin/python3").arg("/mnt/callers.py");
+    let workload = Workload::start_under(&before, &program);
+    assert_ne!(workload.pid(), workload.own_pid());
+    expect_functions(&measure_running(&workload));
+}
+
+/// Puts the first argument's copy where everybody can read it, in a mount namespace of its own.
+const COPIED: &str = "set -e\nmount -t tmpfs -o mode=755 none /mnt\ncp \"$1\" /mnt/callers.py\n\
+                      chmod 644 /mnt/callers.py\nshift\nexec \"$@\"";
+
+fn functions_of_python_3_12() {
+    let python = outlive_tests::needs::python_3_12().unwrap();
+    expect_functions(&measure_running(&Workload::start(&program(&python))));
+}
+
+/// In a root folder of its own, with another C library.
+fn in_root(version: &str) {
+    let root = python_root(version);
+    let script = Path::new("/callers.py");
+    copy_program(&workloads().join(SCRIPT), &root.join("callers.py"));
+    let program =
+        Program::new(format!("/usr/bin/python{version}")).arg(script.display().to_string());
+    let workload = Workload::start_under(&inside(&root, ""), &program);
+    expect_functions(&measure_running(&workload));
+}
+
+fn functions_of_python_3_13() {
+    in_root("3.13");
+}
+
+fn functions_of_python_3_14() {
+    in_root("3.14");
+}
+
+/// The child has its parent's memory, where the parent's thread is the only one that Python knows.
+fn a_forked_python_is_read() {
+    let script = workloads().join("python/forks.py");
+    let tool = Tool::new(["run", "-i", "100ms"]).with_folder().args(["--", "/usr/bin/python3"]);
+    let run = tool.args([script]).run();
+    let session = run.session();
+    assert_eq!(session.lost(), 0, "losses {:?}; {}", session.losses, run.story());
+    let in_child = |stack: &&Stack| {
+        let python = stack.frames.iter().filter(is_python).filter(|frame| !frame.sampled);
+        let names: Vec<_> = python.filter_map(|frame| frame.function.as_deref()).collect();
+        names == ["in_child", "child", "main", "<module>"]
+    };
+    let bytes: i64 = session.stacks.iter().filter(in_child).map(|stack| stack.bytes).sum();
+    assert!(bytes >= 40 * 100_001, "{bytes} bytes; {}\n{}", session.listing(), run.story());
+}
