@@ -77,6 +77,10 @@ pub struct Found {
     pub threads: Vec<(u32, Interpreter)>,
 }
 
+/// Threads of which something is kept until their stack comes, which is the next record of theirs: what
+/// is left is of stacks that were known.
+const MOST_SENT: usize = 4096;
+
 /// Reads what interpreters run.
 #[derive(Debug, Default)]
 pub struct Interpreters {
@@ -107,6 +111,9 @@ impl Interpreters {
     /// Keeps what an interpreter ran until the stack comes that it ran on.
     pub fn keep(&mut self, functions: &Functions<'_>) {
         let run = Run { functions: functions.iter().collect(), is_cut: functions.is_cut };
+        if self.sent.len() >= MOST_SENT {
+            self.sent.clear();
+        }
         self.sent.insert(functions.tid, (functions.hash, run));
     }
 
@@ -122,25 +129,37 @@ impl Interpreters {
         self.find(seen, binder).unwrap_or_default()
     }
 
+    /// Threads of this process, which lives in this address space, that run an interpreter: the kernel
+    /// side can follow their frames before a stack of theirs was seen. `code` is where the objects are
+    /// that may have an interpreter.
+    pub fn survey(
+        &mut self,
+        space: u64,
+        process: &Process,
+        code: &[Bound],
+        binder: &Binder,
+    ) -> Vec<(u32, Interpreter)> {
+        let mut survey = || {
+            let Self { found, spaces, .. } = self;
+            look_into(found, code, binder);
+            let (object, bias) = interpreter(found, code)?;
+            let Space { memory, told, .. } = entry(spaces, space, process)?;
+            let status = process.status().ok()?;
+            let alone = (status.n_threads == 1).then_some(status.inner_pid());
+            let states = object.python.threads(memory, space, bias, alone)?;
+            let threads = running(process, &states);
+            told.extend(threads.iter().copied());
+            Some(threads)
+        };
+        survey().unwrap_or_default()
+    }
+
     fn find(&mut self, seen: &Seen<'_>, binder: &Binder) -> Option<Found> {
         let Self { found, spaces, sent } = self;
         let Seen { space, process, tid, stack, .. } = *seen;
-        for id in stack.iter().filter_map(|bound| bound.object) {
-            found.entry(id).or_insert_with(|| Object::of(id, binder));
-        }
+        look_into(found, stack, binder);
         let (object, bias) = interpreter(found, stack)?;
-        let space_of = match spaces.entry(space) {
-            Entry::Occupied(known) => known.into_mut(),
-            Entry::Vacant(unknown) => {
-                let memory = ProcessMemory(process.memory().ok()?);
-                unknown.insert(Space {
-                    memory,
-                    codes: Codes::default(),
-                    told: FxHashMap::default(),
-                })
-            }
-        };
-        let Space { memory, codes, told } = space_of;
+        let Space { memory, codes, told } = entry(spaces, space, process)?;
         let loops = loops(found, stack);
         let mut name = |calls: Calls, is_sample| {
             let mut placed = Vec::with_capacity(loops.len());
@@ -151,7 +170,6 @@ impl Interpreters {
             }
             Some(Interpreted { calls: placed, is_sample })
         };
-        let is_known = told.contains_key(&tid);
         if let Some((_, run)) = sent.remove(&tid).filter(|(sent, _)| *sent == seen.hash) {
             let calls = run.calls();
             let fits = match calls.len().cmp(&loops.len()) {
@@ -162,7 +180,7 @@ impl Interpreters {
             if fits {
                 return Some(Found { interpreted: name(calls, false), threads: Vec::new() });
             }
-        } else if is_known && loops.is_empty() {
+        } else if loops.is_empty() && told.contains_key(&tid) {
             return None;
         }
         // The thread is not known, or not any more.
@@ -170,16 +188,10 @@ impl Interpreters {
         let id = status.inner_pid();
         let alone = (status.n_threads == 1).then_some(id);
         let states = object.python.threads(memory, space, bias, alone)?;
-        let state = |id: u32| states.iter().find(|(known, _)| *known == u64::from(id));
-        let mut threads = Vec::new();
-        if told.is_empty() {
-            let others = process.threads().into_iter().filter(|other| *other != tid);
-            let inner = |tid| Some((tid, state(Status::read(tid).ok()?.inner_pid())?.1));
-            threads.extend(others.filter_map(inner));
-        }
-        let (_, own) = *state(id)?;
+        let mut threads = if told.is_empty() { running(process, &states) } else { Vec::new() };
+        let (_, own) = *states.iter().find(|(known, _)| *known == u64::from(id))?;
         threads.push((tid, own));
-        threads.retain(|(tid, thread)| told.insert(*tid, *thread) != Some(*thread));
+        told.extend(threads.iter().copied());
         let run = if loops.is_empty() { None } else { follow(memory, &own) };
         let calls = run.map(|run| run.calls()).filter(|calls| calls.len() == loops.len());
         Some(Found { interpreted: calls.and_then(|calls| name(calls, true)), threads })
@@ -192,6 +204,38 @@ impl Interpreters {
                 self.sent.remove(tid);
             }
         }
+    }
+}
+
+/// What is known of an address space.
+fn entry<'a>(
+    spaces: &'a mut FxHashMap<u64, Space>,
+    space: u64,
+    process: &Process,
+) -> Option<&'a mut Space> {
+    match spaces.entry(space) {
+        Entry::Occupied(known) => Some(known.into_mut()),
+        Entry::Vacant(unknown) => {
+            let memory = ProcessMemory(process.memory().ok()?);
+            let (codes, told) = (Codes::default(), FxHashMap::default());
+            Some(unknown.insert(Space { memory, codes, told }))
+        }
+    }
+}
+
+/// The threads that a process has now and its interpreter knows, by their ids here.
+fn running(process: &Process, states: &[(u64, Interpreter)]) -> Vec<(u32, Interpreter)> {
+    let known = |tid| {
+        let id = u64::from(Status::read(tid).ok()?.inner_pid());
+        states.iter().find(|(known, _)| *known == id).map(|(_, thread)| (tid, *thread))
+    };
+    process.threads().into_iter().filter_map(known).collect()
+}
+
+/// Finds the interpreters on a stack.
+fn look_into(found: &mut FxHashMap<ObjectId, Option<Object>>, stack: &[Bound], binder: &Binder) {
+    for id in stack.iter().filter_map(|bound| bound.object) {
+        found.entry(id).or_insert_with(|| Object::of(id, binder));
     }
 }
 

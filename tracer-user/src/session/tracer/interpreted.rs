@@ -1,12 +1,16 @@
 //! The functions of interpreters, and their place in the stacks.
 
+use std::path::Path;
+
 use rustc_hash::FxHashMap;
 use tracer_common::{decode::Functions, interpreter::Interpreter};
 
+use super::Tracer;
 use crate::{
     interpreters::{Function, Interpreted, Interpreters, Seen},
     report::model::Frame,
-    symbols::Binder,
+    symbols::{Binder, Bound},
+    target::{mappings::Mapping, process::Process},
 };
 
 /// Names that CPython has written down for `perf` begin like this. They
@@ -46,6 +50,27 @@ impl Scripts {
         found.threads
     }
 
+    /// A process is traced from here on that may run an interpreter already. Answers the threads that
+    /// the kernel side is to know.
+    pub(super) fn survey(
+        &mut self,
+        space: u64,
+        process: &Process,
+        binder: &mut Binder,
+    ) -> Vec<(u32, Interpreter)> {
+        let Ok(mappings) = process.mappings() else { return Vec::new() };
+        let may_have_one = |mapping: &&Mapping| {
+            let path = Path::new(&mapping.path);
+            let name = path.file_name().unwrap_or_default().to_string_lossy();
+            let is_named = name.contains("python") || path == process.exe;
+            is_named && mapping.is_executable() && mapping.has_file()
+        };
+        // A return address is bound by what lies before it.
+        let starts = mappings.list.iter().filter(may_have_one).map(|mapping| mapping.start + 1);
+        let code: Vec<Bound> = starts.map(|addr| binder.bind(space, process, addr)).collect();
+        self.interpreters.survey(space, process, &code, binder)
+    }
+
     /// The stack will not be named any more.
     pub(super) fn forget(&mut self, hash: u64) {
         self.by_stack.remove(&hash);
@@ -80,6 +105,16 @@ impl Scripts {
         let mut merged = native.concat();
         merged.retain(|frame| !is_written_down(frame));
         merged
+    }
+}
+
+impl Tracer {
+    /// Has the interpreters of a process followed that was there before it is traced.
+    pub(super) fn survey(&mut self, space: u64, process: &Process) {
+        let threads = self.scripts.survey(space, process, &mut self.binder);
+        if let Err(error) = self.probes.give_interpreters(&threads) {
+            log::debug!("{error}");
+        }
     }
 }
 

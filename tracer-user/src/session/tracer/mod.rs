@@ -215,6 +215,7 @@ impl Tracer {
     /// When there is none, or the kernel sets no probe.
     pub fn attach(&mut self) -> anyhow::Result<()> {
         let pid = self.process.pid;
+        self.survey(FIRST_SPACE, &self.process.clone());
         let found = self.allocators.look(&self.process)?;
         self.attach_to(pid, found.into_iter().collect())?;
         // Perhaps one that was named ahead and is mapped already.

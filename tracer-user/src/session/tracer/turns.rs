@@ -248,6 +248,9 @@ impl Tracer {
         let heap = mappings.list.iter().find(|mapping| mapping.path == "[heap]");
         self.ledger.adopt(pid, space, heap.map(|heap| heap.end));
         self.tree.add(Member::of(process, parent), Some(space));
+        if let Some(process) = self.tree.process_in(space) {
+            self.survey(space.0, &process);
+        }
         self.attach_in(pid);
         Ok(true)
     }
