@@ -326,8 +326,8 @@ pub struct Frame {
     pub line: Option<u32>,
     /// Was the call of this function inlined into the next frame?
     pub inlined: bool,
-    /// A function of an interpreted language, in the frame of the interpreter that ran it. What was
-    /// run was read a moment after the stack was first seen. Left out where it is `false`.
+    /// Is it a function of a script that was read a moment after the allocation, and may be another
+    /// than the one that allocated? Left out where it is `false`.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub sampled: bool,
 }

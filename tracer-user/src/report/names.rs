@@ -244,6 +244,13 @@ mod tests {
     }
 
     #[test]
+    fn a_sampled_function_is_marked() {
+        let sampled = Frame { sampled: true, ..frame("leak_here", "/usr/bin/python3") };
+        assert_eq!(of(&sampled), "leak_here (sampled)");
+        assert_eq!(of_stack(&[frame("malloc", "/lib/libc.so.6"), sampled]), "leak_here (sampled)");
+    }
+
+    #[test]
     fn when_all_is_machinery_the_first_name_is_used() {
         check(&[("", "/usr/lib/libc.so.6"), ("malloc", "/usr/lib/libc.so.6")], "malloc");
     }

@@ -10,7 +10,7 @@ use anyhow::Context as _;
 use jiff::Zoned;
 use tracer_common::event::StackEnd;
 
-use super::{DriveError, Plan, Tracer, processes, start::Child};
+use super::{DriveError, Plan, Tracer, processes, scripts, start::Child};
 use crate::{
     batches::{self, Change},
     exit,
@@ -145,6 +145,7 @@ impl Folder {
             })
             .collect();
         session.notices.extend(unsearched(tracer));
+        session.notices.extend(scripts::sampled(&session.stacks));
         session.notices.extend(processes::not_followed(tracer)?);
         self.files.write(&session, &Options { top: 20, width: 80, color: false })?;
         Ok(Finished { session, folder: self.files.path().to_owned() })

@@ -9,6 +9,7 @@ mod ending;
 mod finish;
 mod processes;
 mod progress;
+mod scripts;
 mod service;
 mod start;
 mod test;

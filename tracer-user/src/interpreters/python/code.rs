@@ -139,7 +139,7 @@ fn text(memory: &impl Memory, layout: &Layout, addr: u64) -> Option<String> {
 }
 
 /// The line of the instruction `distance` bytes behind the first, by a table of the form that
-/// CPython's InternalDocs/code_objects.md (3.11: Objects/locations.md) describes. `None` where the
+/// the sources of CPython describe under "Locations table". `None` where the
 /// instruction has none, or the table does not reach it.
 fn line_at(table: &[u8], first_line: u32, distance: u64) -> Option<u32> {
     let mut bytes = table.iter().copied();
