@@ -27,7 +27,7 @@ const MODULES: &[Module] = &[
     Module { name: "intake", may_use: &["probes", "stacks"] },
     Module { name: "symbols", may_use: &["stacks", "target"] },
     Module { name: "unwind", may_use: &["symbols", "target"] },
-    Module { name: "residency may_use: &["units"] },
+    Module { name: "residency", may_use: &["units"] },
     Module { name: "control", may_use: &["units"] },
     // Those that put it together.
     Module { name: "session", may_use: EVERYTHING_BELOW_SESSION },
