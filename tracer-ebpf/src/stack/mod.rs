@@ -1,6 +1,7 @@
 //! The caller's stack: frames, their hash, and sending the frames once.
 
 mod pieces;
+mod table;
 mod walk;
 mod window;
 
@@ -17,7 +18,7 @@ pub use self::walk::State;
 use crate::{
     arch, atomic,
     call::Slot,
-    count, emit,
+    config, count, emit,
     maps::{N_SCRATCH, SCRATCH, SENT_STACKS, Scratch},
 };
 
@@ -46,6 +47,12 @@ fn take(slot: &mut Slot, tid: u32, start: Start, regs: &pt_regs) -> u64 {
     let mut walk = Walk { scratch, top: &mut slot.top };
     walk::walk(&mut walk, space, start, sp, fp);
     let mut hash = walk.scratch.head.hash;
+    if walk.scratch.head.end == StackEnd::Unfinished as u32 {
+        if emit::waiting() > config::full_at() / 4 {
+            // What is lost of stacks must not be lost of figures.
+            walk.scratch.head.end = StackEnd::Broken as u32;
+        }
+    }
     if walk.scratch.head.end == StackEnd::Unfinished as u32 {
         // The user side finishes it, and takes this for its name until then.
         // SAFETY: the helper has no conditions.
