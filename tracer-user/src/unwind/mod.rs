@@ -25,10 +25,13 @@ use tracer_common::{
     unwind::{CallSite, Rule, generated, stretch},
 };
 
-pub use self::regions::{Covered, NewTable};
+pub use self::{
+    finish::Site,
+    regions::{Covered, NewTable},
+};
 
 use self::{
-    finish::{Copied, Frame, Site, finish},
+    finish::{Copied, Frame, finish},
     regions::Regions,
     table::Table,
 };
@@ -205,6 +208,14 @@ impl Unwinder {
     }
 
     fn site(&mut self, bound: &Bound, binder: &Binder) -> Site {
+        if let Some(id) = bound.object {
+            self.tables.entry(id).or_insert_with(|| open(binder, id));
+        }
+        self.known(bound, binder)
+    }
+
+    /// What is known of a call site, without compiling anything for it.
+    pub fn known(&self, bound: &Bound, binder: &Binder) -> Site {
         let Some(id) = bound.object else { return Site::NoCode };
         let Some(object) = binder.object(id) else { return Site::NoCode };
         match &object.kind {
@@ -212,8 +223,8 @@ impl Unwinder {
             ObjectKind::File(None) | ObjectKind::Kernel => return Site::Said(Rule::UNKNOWN),
             ObjectKind::Anonymous => return Site::Guessed,
         }
-        let table = self.tables.entry(id).or_insert_with(|| open(binder, id));
-        table.rule(bound.offset).map_or(Site::Guessed, Site::Said)
+        let rule = self.tables.get(&id).and_then(|table| table.rule(bound.offset));
+        rule.map_or(Site::Guessed, Site::Said)
     }
 }
 
