@@ -1,6 +1,10 @@
 //! Bytes of the ring buffer → events. Total: whatever the bytes are, the answer is an event
 //! or a reason, never a panic.
 
+mod frames;
+
+pub use self::frames::Frames;
+
 use crate::event::{
     AddrRecord, AllocRecord, FLAG_INSIDE, FLAG_OTHER_THREAD, FLAG_REPEAT, FLAG_RESIZED,
     FLAG_SHARES, Head, Kind, MAX_FRAMES, MAX_PIECE, PieceHead, RangeRecord, SpaceRecord, StackEnd,
@@ -226,32 +230,6 @@ impl Change {
     }
 }
 
-/// Return addresses as they lie in a record, which need not be aligned.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Frames<'a>(&'a [u8]);
-
-impl<'a> Frames<'a> {
-    /// The frames that these bytes are, eight each.
-    pub const fn of(bytes: &'a [u8]) -> Self {
-        Self(bytes)
-    }
-
-    /// Number of frames.
-    pub const fn len(&self) -> usize {
-        self.0.len() / 8
-    }
-
-    /// Is there none?
-    pub const fn is_empty(&self) -> bool {
-        self.0.is_empty()
-    }
-
-    /// The return addresses, innermost first.
-    pub fn iter(&self) -> impl Iterator<Item = u64> + use<'a> {
-        self.0.chunks_exact(8).map(|bytes| word(bytes, 0))
-    }
-}
-
 /// Why bytes are not a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DecodeError {
@@ -356,7 +334,7 @@ pub fn decode(bytes: &[u8]) -> Result<Event<'_>, DecodeError> {
             }
             let end = StackEnd::from_u32(end).ok_or(DecodeError::Unknown { number: end })?;
             need(bytes, size_of::<StackHead>() + n * 8)?;
-            let frames = Frames(&bytes[size_of::<StackHead>()..][..n * 8]);
+            let frames = Frames::of(&bytes[size_of::<StackHead>()..][..n * 8]);
             Ok(Event::Stack { tid, hash: word(bytes, 8), frames, end })
         }
         Kind::Piece => {

@@ -82,7 +82,10 @@ impl Rule {
             | ((self.cfa_offset >> 3) as u32) << CFA_SHIFT;
         match Self::unpack(packed) {
             Some(Self { cfa_offset, saved: SavedFramePointer::InPlace, .. })
-                if cfa_offset == self.cfa_offset && offset == 0 => Some(packed),
+                if cfa_offset == self.cfa_offset && offset == 0 =>
+            {
+                Some(packed)
+            }
             Some(Self {
                 cfa_offset,
                 saved: SavedFramePointer::AtCfa(back) | SavedFramePointer::AtFramePointer(back),
@@ -187,7 +190,7 @@ pub fn prefixes(start: u64, end: u64) -> impl Iterator<Item = (u64, u32)> {
         let fits = (end - at).ilog2();
         let size = if at == 0 { fits } else { fits.min(at.trailing_zeros()) };
         let prefix = (at, u64::BITS - size);
-        at = at.checked_add(1 << size).unwrap_or(u64::MAX);
+        at = at.saturating_add(1 << size);
         Some(prefix)
     })
 }
@@ -245,11 +248,8 @@ mod tests {
             (-256_i16..256).prop_map(|words| SavedFramePointer::AtCfa(words * 8)),
             (-256_i16..256).prop_map(|words| SavedFramePointer::AtFramePointer(words * 8)),
         ];
-        (kind, (-(1_i32 << 17)..1 << 17).prop_map(|words| words * 8), saved).prop_map(|(kind, cfa_offset, saved)| Rule {
-            kind,
-            cfa_offset,
-            saved,
-        })
+        (kind, (-(1_i32 << 17)..1 << 17).prop_map(|words| words * 8), saved)
+            .prop_map(|(kind, cfa_offset, saved)| Rule { kind, cfa_offset, saved })
     }
 
     proptest! {

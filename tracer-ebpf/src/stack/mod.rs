@@ -12,8 +12,8 @@ use tracer_common::{
     hash::StackHash,
 };
 
-use self::walk::{Start, Walk};
 pub use self::walk::State;
+use self::walk::{Start, Walk};
 
 use crate::{
     arch, atomic,

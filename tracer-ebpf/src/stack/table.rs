@@ -46,8 +46,7 @@ extern "C" fn step(_round: u32, walk: *mut c_void) -> i64 {
         return 1;
     }
     let middle = (state.low + state.high) / 2;
-    let key =
-        ChunkKey { table: state.region.table, chunk: (middle / CHUNK_ROWS as u64) as u32 };
+    let key = ChunkKey { table: state.region.table, chunk: (middle / CHUNK_ROWS as u64) as u32 };
     // SAFETY: a chunk is written once, before there is a region that names its table.
     let Some(chunk) = (unsafe { TABLES.get(key) }) else { return 1 };
     let row = Row(chunk[middle as usize % CHUNK_ROWS]);

@@ -7,8 +7,8 @@ use tracer_common::{
     event::{MAX_FRAMES, StackEnd},
     hash::StackHash,
     unwind::{
-        CallSite, Region, Rule, RuleKind, SIGCONTEXT_FP, SIGCONTEXT_IP, SIGCONTEXT_SP, SavedFramePointer,
-        generated,
+        CallSite, Region, Rule, RuleKind, SIGCONTEXT_FP, SIGCONTEXT_IP, SIGCONTEXT_SP,
+        SavedFramePointer, generated,
     },
 };
 

@@ -22,7 +22,8 @@ pub fn word(walk: &mut Walk<'_>, addr: u64) -> Option<u64> {
     if addr & 7 != 0 {
         return None;
     }
-    if addr.wrapping_sub(state.window_start).wrapping_add(8) > state.window_len && !reach(walk, addr)
+    if addr.wrapping_sub(state.window_start).wrapping_add(8) > state.window_len
+        && !reach(walk, addr)
     {
         return None;
     }

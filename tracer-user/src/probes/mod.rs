@@ -13,8 +13,8 @@ mod load;
 mod namespace;
 mod object;
 pub mod rights;
-mod syscall;
 mod rules;
+mod syscall;
 mod targets;
 
 use std::{

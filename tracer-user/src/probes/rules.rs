@@ -1,7 +1,12 @@
 //! The tables and rules by which the kernel side leaves frames.
 
-use aya::maps::{HashMap, MapData, MapError, lpm_trie::{Key, LpmTrie}};
-use tracer_common::unwind::{CHUNK_ROWS, CallSite, Region, Row, Rule, SPACE_BITS, prefixes, region_key};
+use aya::maps::{
+    HashMap, MapData, MapError,
+    lpm_trie::{Key, LpmTrie},
+};
+use tracer_common::unwind::{
+    CHUNK_ROWS, CallSite, Region, Row, Rule, SPACE_BITS, prefixes, region_key,
+};
 
 use super::{ProbeError, Probes, targets::ask};
 

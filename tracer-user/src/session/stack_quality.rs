@@ -56,7 +56,9 @@ pub(super) fn of(tracer: &Tracer) -> StackQuality {
     let places = places.into_iter();
     quality.broken_in =
         places.map(|((object, reason), share)| BrokenIn { object, reason, share }).collect();
-    quality.broken_in.sort_by_key(|place| std::cmp::Reverse((place.share.bytes, place.share.stacks)));
+    quality
+        .broken_in
+        .sort_by_key(|place| std::cmp::Reverse((place.share.bytes, place.share.stacks)));
     quality.broken_in.truncate(MOST_PLACES);
     quality
 }

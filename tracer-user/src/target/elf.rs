@@ -9,8 +9,8 @@ use std::fs::File;
 use memmap2::Mmap;
 use object::elf::{
     ELFCLASS32, ELFMAG, ET_EXEC, FileHeader64, NT_GNU_BUILD_ID, PF_X, PT_INTERP, PT_LOAD, PT_NOTE,
-    ProgramHeader64, Rela64, SHF_COMPRESSED, SHN_UNDEF, SHT_DYNSYM, SHT_SYMTAB, STB_GLOBAL, STB_LOCAL, STB_WEAK,
-    STT_FUNC, STT_GNU_IFUNC, STV_HIDDEN, STV_INTERNAL, Sym64,
+    ProgramHeader64, Rela64, SHF_COMPRESSED, SHN_UNDEF, SHT_DYNSYM, SHT_SYMTAB, STB_GLOBAL,
+    STB_LOCAL, STB_WEAK, STT_FUNC, STT_GNU_IFUNC, STV_HIDDEN, STV_INTERNAL, Sym64,
 };
 use object::read::elf::{
     FileHeader as _, ProgramHeader as _, Rela as _, SectionHeader as _, Sym as _,

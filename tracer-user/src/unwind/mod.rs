@@ -123,7 +123,8 @@ impl Unwinder {
             let site = |return_addr| {
                 *met.entry(return_addr).or_insert_with(|| {
                     let bound = binder.bind(space, process, return_addr);
-                    met_new_code |= bound.space.is_none() && !self.regions.has(space, bound.address);
+                    met_new_code |=
+                        bound.space.is_none() && !self.regions.has(space, bound.address);
                     self.site(&bound, binder)
                 })
             };

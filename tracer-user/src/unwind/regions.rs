@@ -44,19 +44,19 @@ pub(super) struct Regions {
 
 impl Regions {
     /// Is there something at this address?
-    pub fn has(&self, space: u64, addr: u64) -> bool {
+    pub(super) fn has(&self, space: u64, addr: u64) -> bool {
         let before = self.spaces.get(&space).and_then(|known| known.range(..=addr).next_back());
         before.is_some_and(|(_, known)| addr < known.end)
     }
 
     /// Is exactly this mapping there?
-    pub fn has_all(&self, space: u64, mapping: &Mapping, id: ObjectId) -> bool {
+    pub(super) fn has_all(&self, space: u64, mapping: &Mapping, id: ObjectId) -> bool {
         let known = self.spaces.get(&space).and_then(|known| known.get(&mapping.start));
         known == Some(&Known { end: mapping.end, offset: mapping.offset, id })
     }
 
     /// This mapping is there, in place of what was.
-    pub fn add(
+    pub(super) fn add(
         &mut self,
         space: u64,
         mapping: &Mapping,
@@ -76,7 +76,7 @@ impl Regions {
     }
 
     /// Nothing of what was in this range is there any more.
-    pub fn forget(&mut self, space: u64, start: u64, end: u64) -> Covered {
+    pub(super) fn forget(&mut self, space: u64, start: u64, end: u64) -> Covered {
         let mut covered = Covered::default();
         let Some(known) = self.spaces.get_mut(&space) else { return covered };
         let touched = known.range(..end).rev().take_while(|(_, known)| start < known.end);

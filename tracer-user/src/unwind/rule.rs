@@ -57,9 +57,7 @@ pub(super) fn simplified<'a>(
         None | Some(RegisterRule::Undefined | RegisterRule::SameValue) => {
             SavedFramePointer::InPlace
         }
-        Some(RegisterRule::Offset(offset)) => {
-            SavedFramePointer::AtCfa(i16::try_from(offset).ok()?)
-        }
+        Some(RegisterRule::Offset(offset)) => SavedFramePointer::AtCfa(i16::try_from(offset).ok()?),
         Some(RegisterRule::Expression(expression)) => match operations(&expression)? {
             (only, None) => {
                 let offset = plain(X86_64::RBP, &only)?;

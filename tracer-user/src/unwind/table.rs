@@ -21,19 +21,19 @@ const MOST_ROWS: usize = 8 << 20;
 
 /// What an object says of its code.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub struct Table {
+pub(super) struct Table {
     /// By place in the file, no two at the same.
     rows: Vec<Row>,
 }
 
 impl Table {
     /// The table of this file; an empty one when it is no object, or says nothing.
-    pub fn open(file: &File) -> Self {
+    pub(super) fn open(file: &File) -> Self {
         Elf::open(file).map(|elf| Self::compile(&elf)).unwrap_or_default()
     }
 
     /// The table of this object.
-    pub fn compile<Data: AsRef<[u8]>>(elf: &Elf<Data>) -> Self {
+    pub(super) fn compile<Data: AsRef<[u8]>>(elf: &Elf<Data>) -> Self {
         let mut functions = Vec::new();
         let mut bases = BaseAddresses::default();
         if let Some((at, bytes)) = elf.section(".eh_frame") {
@@ -99,13 +99,13 @@ impl Table {
     }
 
     /// The rule of the code at this place of the file; `None` where the object says nothing.
-    pub fn rule(&self, offset: u64) -> Option<Rule> {
+    pub(super) fn rule(&self, offset: u64) -> Option<Rule> {
         let after = self.rows.partition_point(|row| u64::from(row.offset()) <= offset);
         Rule::unpack(self.rows.get(after.checked_sub(1)?)?.rule())
     }
 
     /// The rows, by place in the file.
-    pub fn rows(&self) -> &[Row] {
+    pub(super) fn rows(&self) -> &[Row] {
         &self.rows
     }
 }
