@@ -1,12 +1,17 @@
 //! Bytes of the ring buffer → events. Total: whatever the bytes are, the answer is an event
 //! or a reason, never a panic.
 
+mod frames;
+mod functions;
+
+pub use self::frames::Frames;
+pub use self::functions::Functions;
+
 use crate::event::{
     AddrRecord, AllocRecord, FLAG_INSIDE, FLAG_OTHER_THREAD, FLAG_REPEAT, FLAG_RESIZED,
-    FLAG_SHARES, FunctionsHead, Head, Kind, MAX_FRAMES, MAX_PIECE, PieceHead, RangeRecord,
-    SpaceRecord, StackEnd, StackHead,
+    FLAG_SHARES, Head, Kind, MAX_FRAMES, MAX_PIECE, PieceHead, RangeRecord, SpaceRecord, StackEnd,
+    StackHead,
 };
-use crate::interpreter::{Function, MAX_FUNCTIONS};
 
 /// One record, decoded. Borrows the frames of a stack from the record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -97,26 +102,6 @@ pub struct Piece<'a> {
     pub addr: u64,
     /// The bytes.
     pub bytes: &'a [u8],
-}
-
-/// What an interpreter runs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Functions<'a> {
-    /// Its thread.
-    pub tid: u32,
-    /// Hash of the stack that the record is followed by, or what stands for it.
-    pub hash: u64,
-    /// Are there more frames than these?
-    pub is_cut: bool,
-    words: Frames<'a>,
-}
-
-impl<'a> Functions<'a> {
-    /// The frames, innermost first.
-    pub fn iter(&self) -> impl Iterator<Item = Function> + use<'a> {
-        let pair = |bytes| Function { code: word(bytes, 0), place: word(bytes, 8) };
-        self.words.0.chunks_exact(16).map(pair)
-    }
 }
 
 /// A process or a thread, and its address space.
@@ -249,32 +234,6 @@ impl Change {
     }
 }
 
-/// Return addresses as they lie in a record, which need not be aligned.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Frames<'a>(&'a [u8]);
-
-impl<'a> Frames<'a> {
-    /// The frames that these bytes are, eight each.
-    pub const fn of(bytes: &'a [u8]) -> Self {
-        Self(bytes)
-    }
-
-    /// Number of frames.
-    pub const fn len(&self) -> usize {
-        self.0.len() / 8
-    }
-
-    /// Is there none?
-    pub const fn is_empty(&self) -> bool {
-        self.0.is_empty()
-    }
-
-    /// The return addresses, innermost first.
-    pub fn iter(&self) -> impl Iterator<Item = u64> + use<'a> {
-        self.0.chunks_exact(8).map(|bytes| word(bytes, 0))
-    }
-}
-
 /// Why bytes are not a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DecodeError {
@@ -379,21 +338,10 @@ pub fn decode(bytes: &[u8]) -> Result<Event<'_>, DecodeError> {
             }
             let end = StackEnd::from_u32(end).ok_or(DecodeError::Unknown { number: end })?;
             need(bytes, size_of::<StackHead>() + n * 8)?;
-            let frames = Frames(&bytes[size_of::<StackHead>()..][..n * 8]);
+            let frames = Frames::of(&bytes[size_of::<StackHead>()..][..n * 8]);
             Ok(Event::Stack { tid, hash: word(bytes, 8), frames, end })
         }
-        Kind::Functions => {
-            need(bytes, size_of::<FunctionsHead>())?;
-            let n_frames = half(bytes, 16);
-            let n = n_frames as usize;
-            if n > MAX_FUNCTIONS {
-                return Err(DecodeError::Frames { n_frames });
-            }
-            need(bytes, size_of::<FunctionsHead>() + n * 16)?;
-            let words = Frames(&bytes[size_of::<FunctionsHead>()..][..n * 16]);
-            let is_cut = half(bytes, 20) != 0;
-            Ok(Event::Functions(Functions { tid, hash: word(bytes, 8), is_cut, words }))
-        }
+        Kind::Functions => Ok(Event::Functions(Functions::decode(tid, bytes)?)),
         Kind::Piece => {
             need(bytes, size_of::<PieceHead>())?;
             let len = word(bytes, 48);

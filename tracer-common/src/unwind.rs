@@ -48,9 +48,14 @@ pub struct Rule {
 }
 
 /// [`Rule::saved`] in a packed rule.
-const IN_PLACE: u8 = 0;
-const AT_CFA: u8 = 1;
-const AT_FRAME_POINTER: u8 = 2;
+const IN_PLACE: u32 = 0;
+const AT_CFA: u32 = 1;
+const AT_FRAME_POINTER: u32 = 2;
+
+/// Where the parts of a packed rule begin: the kind, what is saved where, and both offsets in words.
+const SAVED_SHIFT: u32 = 3;
+const OFFSET_SHIFT: u32 = 5;
+const CFA_SHIFT: u32 = 14;
 
 impl Rule {
     /// The rule of code that keeps a frame pointer.
@@ -63,30 +68,44 @@ impl Rule {
     pub const UNKNOWN: Self =
         Self { kind: RuleKind::Unknown, cfa_offset: 0, saved: SavedFramePointer::InPlace };
 
-    /// The rule as one word.
-    pub const fn pack(self) -> u64 {
+    /// The rule as a word, never zero. `None` where an offset is no multiple of eight, or too far:
+    /// one megabyte for the CFA, two kilobytes for the frame pointer.
+    pub const fn pack(self) -> Option<u32> {
         let (saved, offset) = match self.saved {
             SavedFramePointer::InPlace => (IN_PLACE, 0),
-            SavedFramePointer::AtCfa(offset) => (AT_CFA, offset),
-            SavedFramePointer::AtFramePointer(offset) => (AT_FRAME_POINTER, offset),
+            SavedFramePointer::AtCfa(offset) => (AT_CFA, offset as i32),
+            SavedFramePointer::AtFramePointer(offset) => (AT_FRAME_POINTER, offset as i32),
         };
-        self.kind as u64
-            | (saved as u64) << 8
-            | (offset as u16 as u64) << 16
-            | (self.cfa_offset as u32 as u64) << 32
+        let packed = self.kind as u32
+            | saved << SAVED_SHIFT
+            | ((offset >> 3) as u32 & 0x1ff) << OFFSET_SHIFT
+            | ((self.cfa_offset >> 3) as u32) << CFA_SHIFT;
+        match Self::unpack(packed) {
+            Some(Self { cfa_offset, saved: SavedFramePointer::InPlace, .. })
+                if cfa_offset == self.cfa_offset && offset == 0 =>
+            {
+                Some(packed)
+            }
+            Some(Self {
+                cfa_offset,
+                saved: SavedFramePointer::AtCfa(back) | SavedFramePointer::AtFramePointer(back),
+                ..
+            }) if cfa_offset == self.cfa_offset && back as i32 == offset => Some(packed),
+            _ => None,
+        }
     }
 
     /// The rule of such a word; `None` where no rule packs to it.
     #[inline(always)]
-    pub const fn unpack(word: u64) -> Option<Self> {
-        let offset = (word >> 16) as u16 as i16;
-        let saved = match (word >> 8) as u8 {
+    pub const fn unpack(word: u32) -> Option<Self> {
+        let offset = (((word >> OFFSET_SHIFT) as i32) << 23 >> 20) as i16;
+        let saved = match word >> SAVED_SHIFT & 3 {
             IN_PLACE => SavedFramePointer::InPlace,
             AT_CFA => SavedFramePointer::AtCfa(offset),
             AT_FRAME_POINTER => SavedFramePointer::AtFramePointer(offset),
             _ => return None,
         };
-        let kind = match word as u8 {
+        let kind = match word & 7 {
             1 => RuleKind::StackPointer,
             2 => RuleKind::FramePointer,
             3 => RuleKind::FramePointerMemory,
@@ -95,8 +114,85 @@ impl Rule {
             6 => RuleKind::Unknown,
             _ => return None,
         };
-        Some(Self { kind, cfa_offset: (word >> 32) as u32 as i32, saved })
+        Some(Self { kind, cfa_offset: (word as i32) >> CFA_SHIFT << 3, saved })
     }
+}
+
+/// A row of an object's table, as a word: the place in the file from which on a rule holds, up to the
+/// next row; and the rule, packed, or zero where there is none.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Row(pub u64);
+
+impl Row {
+    /// A rule from here on.
+    pub const fn new(offset: u32, rule: Option<u32>) -> Self {
+        let rule = match rule {
+            Some(rule) => rule,
+            None => 0,
+        };
+        Self((offset as u64) << 32 | rule as u64)
+    }
+
+    /// Where it begins.
+    #[inline(always)]
+    pub const fn offset(self) -> u32 {
+        (self.0 >> 32) as u32
+    }
+
+    /// The packed rule, or zero.
+    #[inline(always)]
+    pub const fn rule(self) -> u32 {
+        self.0 as u32
+    }
+}
+
+/// Rows that the kernel side holds together.
+pub const CHUNK_ROWS: usize = 256;
+
+/// What a part of an object's table is found by.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct ChunkKey {
+    /// The object.
+    pub table: u32,
+    /// Its rows from this times [`CHUNK_ROWS`] on.
+    pub chunk: u32,
+}
+
+/// Where a part of an address space has its code from.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Region {
+    /// Address minus place in the file.
+    pub bias: u64,
+    /// The object.
+    pub table: u32,
+    /// Rows in its table.
+    pub n_rows: u32,
+}
+
+/// What a [`Region`] is found by, as the longest prefix: the address space, then the address, most
+/// significant byte first.
+pub const fn region_key(space: u64, addr: u64) -> [u8; 16] {
+    ((space as u128) << 64 | addr as u128).to_be_bytes()
+}
+
+/// Bits of the address space in front of those of an address in a [`region_key`].
+pub const SPACE_BITS: u32 = 64;
+
+/// The prefixes that an address range consists of: the first address of each, and its bits.
+pub fn prefixes(start: u64, end: u64) -> impl Iterator<Item = (u64, u32)> {
+    let mut at = start;
+    core::iter::from_fn(move || {
+        if at >= end {
+            return None;
+        }
+        let fits = (end - at).ilog2();
+        let size = if at == 0 { fits } else { fits.min(at.trailing_zeros()) };
+        let prefix = (at, u64::BITS - size);
+        at = at.saturating_add(1 << size);
+        Some(prefix)
+    })
 }
 
 /// What a rule is found by.
@@ -149,27 +245,35 @@ mod tests {
         ];
         let saved = prop_oneof![
             Just(SavedFramePointer::InPlace),
-            any::<i16>().prop_map(SavedFramePointer::AtCfa),
-            any::<i16>().prop_map(SavedFramePointer::AtFramePointer),
+            (-256_i16..256).prop_map(|words| SavedFramePointer::AtCfa(words * 8)),
+            (-256_i16..256).prop_map(|words| SavedFramePointer::AtFramePointer(words * 8)),
         ];
-        (kind, any::<i32>(), saved).prop_map(|(kind, cfa_offset, saved)| Rule {
-            kind,
-            cfa_offset,
-            saved,
-        })
+        (kind, (-(1_i32 << 17)..1 << 17).prop_map(|words| words * 8), saved)
+            .prop_map(|(kind, cfa_offset, saved)| Rule { kind, cfa_offset, saved })
     }
 
     proptest! {
         #[test]
         fn a_rule_survives_the_round(rule in rules()) {
-            prop_assert_eq!(Rule::unpack(rule.pack()), Some(rule));
+            prop_assert_eq!(rule.pack().and_then(Rule::unpack), Some(rule));
         }
 
         #[test]
-        fn whatever_unpacks_means_one_rule(word in any::<u64>()) {
-            if let Some(rule) = Rule::unpack(word) {
-                prop_assert_eq!(Rule::unpack(rule.pack()), Some(rule));
+        fn what_does_not_fit_is_not_packed(cfa_offset in any::<i32>(), saved in any::<i16>()) {
+            let saved = SavedFramePointer::AtCfa(saved);
+            let rule = Rule { kind: RuleKind::StackPointer, cfa_offset, saved };
+            prop_assert!(rule.pack().is_none_or(|word| Rule::unpack(word) == Some(rule)));
+        }
+
+        #[test]
+        fn prefixes_cover_a_range_once(start in 0_u64..1 << 20, len in 0_u64..1 << 16) {
+            let mut next = start;
+            for (at, bits) in prefixes(start, start + len) {
+                let size = 1 << (u64::BITS - bits);
+                prop_assert_eq!((at, at % size), (next, 0));
+                next = at + size;
             }
+            prop_assert_eq!(next, start + len);
         }
 
         #[test]

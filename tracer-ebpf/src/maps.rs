@@ -2,13 +2,13 @@
 
 use aya_ebpf::{
     macros::map,
-    maps::{Array, HashMap, LruHashMap, PerCpuArray, RingBuf},
+    maps::{Array, HashMap, LpmTrie, LruHashMap, PerCpuArray, RingBuf},
 };
 use tracer_common::{
     count::Count,
     event::{FunctionsHead, MAX_FRAMES, MAX_PIECE, PieceHead, StackHead},
     interpreter::{Function, Interpreter, MAX_FRAME, MAX_FUNCTIONS},
-    unwind::CallSite,
+    unwind::{CHUNK_ROWS, CallSite, ChunkKey, Region},
 };
 
 use crate::{
@@ -40,10 +40,20 @@ pub static PARKED: HashMap<u64, Call> = HashMap::with_max_entries(4096, 1);
 #[map]
 pub static SENT_STACKS: HashMap<u64, u8> = HashMap::with_max_entries(262_144, 0);
 
-/// The rule of each call site that the user side has met, packed; the user side writes them. Where
-/// there is none, the stack is sent. Memory is taken as it is needed (`BPF_F_NO_PREALLOC`).
+/// The rule of each call site that was met, packed: found in the tables once, or written by the
+/// user side where there is no table. The ones that are not used go out.
 #[map]
-pub static RULES: HashMap<CallSite, u64> = HashMap::with_max_entries(1 << 20, 1);
+pub static RULES: LruHashMap<CallSite, u32> = LruHashMap::with_max_entries(1 << 17, 0);
+
+/// What of each address space is code, and of which object. The user side writes it. Memory is taken
+/// as it is needed (`BPF_F_NO_PREALLOC`), which this kind demands.
+#[map]
+pub static REGIONS: LpmTrie<[u8; 16], Region> = LpmTrie::with_max_entries(1 << 18, 1);
+
+/// The unwind table of each object, in parts, shared by all processes that map it. The user side
+/// writes it. Room for 16 million rows in 128 MiB; taken as it is needed (`BPF_F_NO_PREALLOC`).
+#[map]
+pub static TABLES: HashMap<ChunkKey, [u64; CHUNK_ROWS]> = HashMap::with_max_entries(1 << 16, 1);
 
 /// Where each thread that is known to run an interpreter has its frames, by thread id. Written by the
 /// user side; the threads that are gone go out when there is no room.

@@ -1,4 +1,5 @@
 use super::*;
+use crate::interpreter::Function;
 use proptest::prelude::*;
 use std::vec::Vec;
 

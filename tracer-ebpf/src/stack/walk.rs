@@ -7,12 +7,12 @@ use tracer_common::{
     event::{MAX_FRAMES, StackEnd},
     hash::StackHash,
     unwind::{
-        CallSite, Rule, RuleKind, SIGCONTEXT_FP, SIGCONTEXT_IP, SIGCONTEXT_SP, SavedFramePointer,
-        generated,
+        CallSite, Region, Rule, RuleKind, SIGCONTEXT_FP, SIGCONTEXT_IP, SIGCONTEXT_SP,
+        SavedFramePointer, generated,
     },
 };
 
-use super::window;
+use super::{table, window};
 use crate::maps::{RULES, Scratch};
 
 /// Where a walk begins.
@@ -46,6 +46,12 @@ pub struct State {
     pub window_len: u64,
     /// A word in the window.
     pub index: u64,
+    /// The table that is searched, and for which place in its file.
+    pub region: Region,
+    /// Rows among which the one that is looked for is, and the last one known to be before it.
+    pub low: u64,
+    pub high: u64,
+    pub row: u64,
     hash: StackHash,
     n_frames: u64,
 }
@@ -75,6 +81,10 @@ pub fn walk(walk: &mut Walk<'_>, space: u64, start: Start, sp: u64, fp: u64) {
         window_start: 0,
         window_len: 0,
         index: 0,
+        region: Region { bias: 0, table: 0, n_rows: 0 },
+        low: 0,
+        high: 0,
+        row: 0,
         hash: StackHash::new().with(space),
         n_frames: 0,
     };
@@ -168,15 +178,16 @@ extern "C" fn step(_round: u32, walk: *mut c_void) -> i64 {
 
 impl Walk<'_> {
     #[inline(always)]
-    fn rule(&self) -> Option<Rule> {
+    fn rule(&mut self) -> Option<Rule> {
         let State { space, return_addr, .. } = self.scratch.walk;
-        // SAFETY: the value is one word, which the user side writes whole.
+        // SAFETY: the value is one word, which is written whole.
         let word = match unsafe { RULES.get(CallSite { space, addr: return_addr }) } {
             Some(word) => *word,
-            None => {
-                // SAFETY: as above.
-                *unsafe { RULES.get(CallSite { space, addr: generated(return_addr) }) }?
-            }
+            // SAFETY: as above.
+            None => match unsafe { RULES.get(CallSite { space, addr: generated(return_addr) }) } {
+                Some(word) => *word,
+                None => table::rule(self),
+            },
         };
         Rule::unpack(word)
     }

@@ -243,6 +243,7 @@ fn map_data(map: &Map) -> Option<&MapData> {
         | Map::LruHashMap(data)
         | Map::PerCpuArray(data)
         | Map::RingBuf(data)
+        | Map::LpmTrie(data)
         | Map::PerCpuHashMap(data)
         | Map::ProgramArray(data)
         | Map::ArrayOfMaps(data)

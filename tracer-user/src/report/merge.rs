@@ -21,7 +21,7 @@ fn places(frames: &[Frame]) -> Vec<Place> {
 pub fn stacks(rows: Vec<Stack>) -> Vec<Stack> {
     let mut merged = merge(
         rows,
-        |row| (row.family.clone(), places(&row.frames)),
+        |row| (row.family.clone(), row.end, places(&row.frames)),
         |sum, row| {
             sum.bytes = sum.bytes.saturating_add(row.bytes);
             sum.blocks = sum.blocks.saturating_add(row.blocks);
@@ -71,6 +71,7 @@ fn add(sum: &mut [i64], more: &[i64]) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::report::model::StackEnd;
 
     fn row(bytes: i64, function: &str, address: &str) -> Stack {
         let function = Some(function.to_owned());
@@ -80,6 +81,7 @@ mod tests {
             bytes,
             blocks: 1,
             per_batch: vec![bytes, 0],
+            end: Some(StackEnd::Whole),
             frames: vec![frame],
         }
     }

@@ -14,6 +14,7 @@ pub mod merge;
 pub mod model;
 pub mod names;
 mod processes;
+mod quality;
 pub mod terminal;
 pub mod widths;
 

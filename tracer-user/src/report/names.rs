@@ -7,6 +7,10 @@ use super::model::Frame;
 
 /// Name of a stack whose frames were lost.
 pub const LOST: &str = "[stack lost]";
+/// Stands in front of the outermost frame where there are more, which could not be found.
+pub const BROKEN: &str = "[broken stack]";
+/// Stands in front of the outermost frame where there are more, which were not taken.
+pub const DEPTH_LIMIT: &str = "[depth limit]";
 const UNKNOWN: &str = "[unknown]";
 
 /// Files, by how their names begin, that hold nothing but machinery.
@@ -97,29 +101,6 @@ const PREFIXES: &[&str] = &[
     "ztrymalloc",
     "ztryrealloc",
 ];
-
-/// Functions of the C library at which every thread begins. Nothing calls them, so a stack
-/// that ends there is whole, whatever the walk found beyond.
-const THREAD_STARTS: &[&str] = &[
-    "__clone",
-    "__clone3",
-    "__libc_start_call_main",
-    "__libc_start_main",
-    "__libc_start_main_impl",
-    "_start",
-    "clone",
-    "clone3",
-    "start",
-    "start_thread",
-];
-
-/// Is the outermost of these frames the start of a thread?
-pub fn reaches_thread_start(frames: &[Frame]) -> bool {
-    frames
-        .last()
-        .and_then(|frame| frame.function.as_deref())
-        .is_some_and(|function| THREAD_STARTS.contains(&function))
-}
 
 /// The frame's function; without one the object and the place in it; `[unknown]` with neither.
 pub fn of(frame: &Frame) -> Cow<'_, str> {

@@ -11,6 +11,7 @@ mod processes;
 mod progress;
 mod scripts;
 mod service;
+mod stack_quality;
 mod start;
 mod test;
 mod tracer;

@@ -28,7 +28,14 @@ mod tests {
 
     fn stack(sampled: bool) -> Stack {
         let frames = vec![Frame { sampled, ..Frame::default() }, Frame::default()];
-        Stack { family: "libc.so.6".to_owned(), bytes: 1, blocks: 1, per_batch: vec![1], frames }
+        Stack {
+            family: "libc.so.6".to_owned(),
+            bytes: 1,
+            blocks: 1,
+            per_batch: vec![1],
+            end: None,
+            frames,
+        }
     }
 
     #[test]

@@ -7,16 +7,16 @@ use tracer_common::{
 
 /// A part of a stack, as it was.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Copied {
+pub(super) struct Copied {
     /// Address of the first byte.
-    pub start: u64,
+    pub(super) start: u64,
     /// The bytes.
-    pub bytes: Vec<u8>,
+    pub(super) bytes: Vec<u8>,
 }
 
 impl Copied {
     /// Adds bytes that lay at this address. Answers `false` when they do not follow.
-    pub fn push(&mut self, addr: u64, bytes: &[u8]) -> bool {
+    pub(super) fn push(&mut self, addr: u64, bytes: &[u8]) -> bool {
         if self.bytes.is_empty() {
             self.start = addr;
         }
@@ -39,20 +39,20 @@ impl Copied {
 
 /// A frame to be left: its return address, and the registers as its callee leaves them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Frame {
+pub(super) struct Frame {
     /// The return address; after a signal, the instruction that was to be next plus one.
-    pub return_addr: u64,
+    pub(super) return_addr: u64,
     /// The stack pointer.
-    pub sp: u64,
+    pub(super) sp: u64,
     /// The frame pointer.
-    pub fp: u64,
+    pub(super) fp: u64,
 }
 
 /// Leaves a frame by its rule.
 ///
 /// # Errors
 /// Why there is no further frame.
-pub fn leave(frame: Frame, rule: Rule, stack: &Copied) -> Result<Frame, StackEnd> {
+pub(super) fn leave(frame: Frame, rule: Rule, stack: &Copied) -> Result<Frame, StackEnd> {
     let broken = StackEnd::Broken;
     let word = |addr| stack.word(addr).ok_or(broken);
     let at = |base: u64, offset: i64| base.wrapping_add_signed(offset);
@@ -100,15 +100,15 @@ pub enum Site {
 
 /// How a walk ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Finished {
+pub(super) struct Finished {
     /// Why there are no more frames.
-    pub end: StackEnd,
+    pub(super) end: StackEnd,
     /// A call site whose guess led into no code.
-    pub misled_by: Option<u64>,
+    pub(super) misled_by: Option<u64>,
 }
 
 /// Adds the frames behind this one, by the rules of their call sites.
-pub fn finish(
+pub(super) fn finish(
     frames: &mut Vec<u64>,
     mut frame: Frame,
     stack: &Copied,

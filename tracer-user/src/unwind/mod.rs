@@ -1,18 +1,21 @@
-//! Rules for the call sites that stacks lead through.
+//! How the kernel side leaves frames: by tables, which are compiled here from those of the objects.
 //!
-//! The kernel side follows rules and knows none by itself. Where it meets a call site that has no
-//! rule it sends the stack; here the walk is finished by the unwind tables of the objects, and every
-//! call site on the way gets its rule, so that the next walk through it stays in the kernel. That is
-//! exact from the first stack on, costs nothing at attach, and needs room for the call sites that
-//! allocate only, where whole tables would need it for all code.
+//! An object's table is compiled once, the first time that it is met in a walk or found mapped, and
+//! shared by all processes that map it. The kernel side looks a call site up there once and keeps its
+//! rule. Where it has no table yet it sends the stack; here the walk is finished by the same rules, and
+//! the table is given to it. So nothing is lost while libraries come, and nothing has to be there
+//! before a target is traced. Code without a table, such as generated one, is left by the frame
+//! pointer: the kernel side is told which.
 
 mod finish;
+mod regions;
+mod rule;
 mod table;
 
 #[cfg(test)]
 mod tests;
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::VecDeque;
 
 use rustc_hash::FxHashMap;
 use tracer_common::{
@@ -22,13 +25,19 @@ use tracer_common::{
     unwind::{CallSite, Rule, generated, stretch},
 };
 
+pub use self::{
+    finish::Site,
+    regions::{Covered, NewTable},
+};
+
 use self::{
-    finish::{Copied, Frame, Site, finish},
+    finish::{Copied, Frame, finish},
+    regions::Regions,
     table::Table,
 };
 use crate::{
     symbols::{Binder, Bound, ObjectId, ObjectKind},
-    target::{elf::FileOffset, process::Process},
+    target::process::Process,
 };
 
 /// A stack that the kernel side could not finish.
@@ -40,6 +49,15 @@ struct Unfinished {
     copied: Copied,
 }
 
+/// A stack without a hash so far.
+#[derive(Clone, Copy, Debug)]
+pub struct Unnamed {
+    /// What stands for its hash.
+    pub token: u64,
+    /// What stands in its hash for what an interpreter runs on it.
+    pub run: Option<u64>,
+}
+
 /// A stack that is finished now.
 #[derive(Debug)]
 pub struct Walked {
@@ -49,8 +67,10 @@ pub struct Walked {
     frames: Vec<u8>,
     /// Why there are no more.
     pub end: StackEnd,
-    /// What the kernel side is to know from here on.
+    /// What the kernel side is to know of code without a table.
     pub rules: Vec<(CallSite, Rule)>,
+    /// Was there code of which the kernel side has no table in this address space?
+    pub met_new_code: bool,
 }
 
 impl Walked {
@@ -66,12 +86,10 @@ const MOST_NAMES: usize = 8;
 /// Finishes walks.
 #[derive(Debug, Default)]
 pub struct Unwinder {
-    /// The tables of each object; `None` of what is none.
-    tables: FxHashMap<ObjectId, Option<Table>>,
-    /// What was found in them, by place in the file. The kernel side knows address spaces only.
-    found: FxHashMap<(ObjectId, u64), Site>,
-    /// The call sites of each address space that the kernel side has rules for.
-    given: FxHashMap<u64, BTreeSet<u64>>,
+    /// The table of each object.
+    tables: FxHashMap<ObjectId, Table>,
+    /// What of each address space the kernel side has tables for.
+    regions: Regions,
     /// What each thread has sent of a stack.
     pieces: FxHashMap<u32, Unfinished>,
     /// What stands for which hash in the records of each thread.
@@ -99,21 +117,23 @@ impl Unwinder {
     pub fn finish(
         &mut self,
         tid: u32,
-        token: u64,
+        Unnamed { token, run }: Unnamed,
         known: Frames<'_>,
         space: u64,
         process: Option<&Process>,
         binder: &mut Binder,
-        run: Option<u64>,
     ) -> Walked {
         let mut frames: Vec<u64> = known.iter().collect();
         let mut met = FxHashMap::default();
         let mut end = StackEnd::Broken;
+        let mut met_new_code = false;
         let begun = self.pieces.remove(&tid).filter(|begun| begun.token == token);
         if let (Some(begun), Some(process)) = (begun, process) {
             let site = |return_addr| {
                 *met.entry(return_addr).or_insert_with(|| {
                     let bound = binder.bind(space, process, return_addr);
+                    met_new_code |=
+                        bound.space.is_none() && !self.regions.has(space, bound.address);
                     self.site(&bound, binder)
                 })
             };
@@ -123,9 +143,18 @@ impl Unwinder {
                 met.insert(misled_by, Site::NoCode);
             }
         }
-        let rules = met
-            .into_iter()
-            .filter_map(|(return_addr, site)| self.give(space, return_addr, site, binder));
+        let rules = met.into_iter().filter_map(|(return_addr, site)| {
+            let rule = match site {
+                // It will be found in the table.
+                Site::Said(_) => return None,
+                Site::NoCode => Rule::UNKNOWN,
+                Site::Guessed => Rule::FRAME_POINTER,
+            };
+            let (start, end) = stretch(generated(return_addr));
+            let is_generated = site == Site::Guessed && binder.is_all_generated(space, start, end);
+            let addr = if is_generated { generated(return_addr) } else { return_addr };
+            Some((CallSite { space, addr }, rule))
+        });
         let rules = rules.collect();
         let hash = frames.iter().fold(StackHash::new().with(space), |hash, at| hash.with(*at));
         let hash = run.map_or(hash, |run| hash.with(run)).finish();
@@ -135,7 +164,7 @@ impl Unwinder {
         }
         names.push_back((token, hash));
         let frames = frames.iter().flat_map(|frame| frame.to_ne_bytes()).collect();
-        Walked { hash, frames, end, rules }
+        Walked { hash, frames, end, rules, met_new_code }
     }
 
     /// The event, with what stands for the hash of a stack replaced by it.
@@ -160,58 +189,58 @@ impl Unwinder {
         names.rev().find(|(token, _)| *token == hash).map_or(hash, |(_, hash)| *hash)
     }
 
-    /// Something else is executed in this range from here on. Answers whose rules are void.
-    pub fn forget_range(&mut self, space: u64, start: u64, end: u64) -> Vec<CallSite> {
-        let Some(given) = self.given.get_mut(&space) else { return Vec::new() };
-        // A call site lies before its return address, and a stretch of generated code around it.
-        let mut void: Vec<u64> = given.range(start.saturating_add(1)..=end).copied().collect();
-        void.extend(given.range(generated(start)..=generated(end)));
-        for addr in &void {
-            given.remove(addr);
+    /// The executable mappings of files in this address space that the kernel side has no table for:
+    /// it has from here on. Compiles the tables that are new.
+    pub fn cover(&mut self, space: u64, process: &Process, binder: &mut Binder) -> Covered {
+        let mut covered = Covered::default();
+        for (mapping, id) in binder.code(space, process) {
+            if self.regions.has_all(space, &mapping, id) {
+                continue;
+            }
+            let is_new = !self.tables.contains_key(&id);
+            let table = self.tables.entry(id).or_insert_with(|| open(binder, id));
+            if is_new && !table.rows().is_empty() {
+                covered.tables.push(NewTable { table: id.number(), rows: table.rows().to_vec() });
+            }
+            self.regions.add(space, &mapping, id, table, &mut covered);
         }
-        void.into_iter().map(|addr| CallSite { space, addr }).collect()
+        covered
     }
 
-    /// The address space is no more. Answers whose rules are void.
-    pub fn close(&mut self, space: u64) -> Vec<CallSite> {
-        let given = self.given.remove(&space).unwrap_or_default();
-        given.into_iter().map(|addr| CallSite { space, addr }).collect()
+    /// Something else is executed in this range from here on. Answers what is void.
+    pub fn forget_range(&mut self, space: u64, start: u64, end: u64) -> Covered {
+        self.regions.forget(space, start, end)
+    }
+
+    /// The address space is no more. Answers what is void.
+    pub fn close(&mut self, space: u64) -> Covered {
+        self.regions.forget(space, 0, u64::MAX)
     }
 
     fn site(&mut self, bound: &Bound, binder: &Binder) -> Site {
-        let Some(id) = bound.object else { return Site::NoCode };
-        let Some(object) = binder.object(id) else { return Site::NoCode };
-        let file = match &object.kind {
-            ObjectKind::File(Some(file)) => file,
-            ObjectKind::File(None) | ObjectKind::Kernel => return Site::Said(Rule::UNKNOWN),
-            ObjectKind::Anonymous => return Site::Guessed,
-        };
-        let table = self.tables.entry(id).or_insert_with(|| Table::open(file));
-        *self.found.entry((id, bound.offset)).or_insert_with(|| {
-            let rule = table.as_mut().and_then(|table| table.rule(FileOffset(bound.offset)));
-            rule.map_or(Site::Guessed, Site::Said)
-        })
+        if let Some(id) = bound.object {
+            self.tables.entry(id).or_insert_with(|| open(binder, id));
+        }
+        self.known(bound, binder)
     }
 
-    /// The rule that the kernel side is to have of a call site, if it has none.
-    fn give(
-        &mut self,
-        space: u64,
-        return_addr: u64,
-        site: Site,
-        binder: &Binder,
-    ) -> Option<(CallSite, Rule)> {
-        let (addr, rule) = match site {
-            Site::Said(rule) => (return_addr, rule),
-            Site::NoCode => (return_addr, Rule::UNKNOWN),
-            Site::Guessed => {
-                let stretch_addr = generated(return_addr);
-                let (start, end) = stretch(stretch_addr);
-                let is_generated = binder.is_all_generated(space, start, end);
-                (if is_generated { stretch_addr } else { return_addr }, Rule::FRAME_POINTER)
-            }
-        };
-        let is_new = self.given.entry(space).or_default().insert(addr);
-        (is_new || site == Site::NoCode).then_some((CallSite { space, addr }, rule))
+    /// What is known of a call site, without compiling anything for it.
+    pub fn known(&self, bound: &Bound, binder: &Binder) -> Site {
+        let Some(id) = bound.object else { return Site::NoCode };
+        let Some(object) = binder.object(id) else { return Site::NoCode };
+        match &object.kind {
+            ObjectKind::File(Some(_)) => {}
+            ObjectKind::File(None) | ObjectKind::Kernel => return Site::Said(Rule::UNKNOWN),
+            ObjectKind::Anonymous => return Site::Guessed,
+        }
+        let rule = self.tables.get(&id).and_then(|table| table.rule(bound.offset));
+        rule.map_or(Site::Guessed, Site::Said)
+    }
+}
+
+fn open(binder: &Binder, id: ObjectId) -> Table {
+    match binder.object(id).map(|object| &object.kind) {
+        Some(ObjectKind::File(Some(file))) => Table::open(file),
+        _ => Table::default(),
     }
 }

@@ -125,7 +125,12 @@ impl Tracer {
             self.ledger.end(pid);
         }
         for space in own {
-            self.probes.take_rules(&self.unwinder.close(space.0));
+            for (space, start, end) in self.unwinder.close(space.0).void {
+                // Rules that nothing asks for go out by themselves.
+                if let Err(error) = self.probes.take_region(space, start, end) {
+                    log::debug!("{error}");
+                }
+            }
             self.binder.close(space.0);
             self.scripts.close(space.0);
         }

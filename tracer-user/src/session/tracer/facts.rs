@@ -7,15 +7,16 @@ use crate::{
     growth::{LossCounts, Losses},
     ledger::Ledger,
     probes::Runs,
-    report::model::Frame,
+    report::model::{BreakReason, Frame},
     stacks::{self, StackId},
-    symbols::{self, Bound, symbolize},
+    symbols::{self, Bound, ObjectKind, symbolize},
     target::{
         allocators::{AllocatorObject, Unreadable},
         process::{self, Process},
     },
+    unwind::Site,
 };
-use tracer_common::count::Count;
+use tracer_common::{count::Count, unwind::Rule};
 
 use super::{Holds, Member, Others, Tracer};
 
@@ -184,6 +185,24 @@ impl Tracer {
             self.scripts.merged(*hash, stack.iter().map(named).collect())
         };
         stacks.map(merged).collect()
+    }
+
+    /// Where the stack of this hash ends, and why before the start of its thread.
+    pub fn why_broken(&self, hash: u64) -> (Option<String>, BreakReason) {
+        let Some(last) = self.bound.get(&hash).and_then(|bound| bound.last()) else {
+            return (None, BreakReason::Lost);
+        };
+        let object = last.object.and_then(|id| self.binder.object(id));
+        let reason = match self.unwinder.known(last, &self.binder) {
+            _ if object.is_some_and(|object| matches!(object.kind, ObjectKind::File(None))) => {
+                BreakReason::Unopened
+            }
+            Site::NoCode => BreakReason::NoCode,
+            Site::Guessed => BreakReason::NoTable,
+            Site::Said(Rule::UNKNOWN) => BreakReason::NotFollowed,
+            Site::Said(_) => BreakReason::Unreadable,
+        };
+        (object.map(|object| object.name.clone()).filter(|name| !name.is_empty()), reason)
     }
 
     /// Why objects that came into the target could not be probed, once for each reason.

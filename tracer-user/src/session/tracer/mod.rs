@@ -215,6 +215,7 @@ impl Tracer {
     /// When there is none, or the kernel sets no probe.
     pub fn attach(&mut self) -> anyhow::Result<()> {
         let pid = self.process.pid;
+        self.cover(pid, &self.process.clone());
         self.survey(FIRST_SPACE, &self.process.clone());
         let found = self.allocators.look(&self.process)?;
         self.attach_to(pid, found.into_iter().collect())?;
@@ -276,12 +277,10 @@ impl Tracer {
     /// # Errors
     /// When the kernel sets no probe.
     pub fn attach_new(&mut self) -> anyhow::Result<()> {
+        let pid = self.process.pid;
+        self.cover(pid, &self.process.clone());
         let found = self.allocators.look(&self.process)?;
-        self.attach_to(self.process.pid, found.into_iter().collect())?;
-        if let Some(space) = self.ledger.space_of(self.process.pid) {
-            self.binder.refresh(space.0, &self.process);
-        }
-        Ok(())
+        self.attach_to(pid, found.into_iter().collect())
     }
 
     /// Attaches to these objects in one process, unless they are probed there.

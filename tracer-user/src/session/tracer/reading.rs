@@ -18,8 +18,10 @@ use crate::{
     intake::Paused,
     interpreters::Seen,
     ledger::{Booked, Closed},
+    probes::{ProbeError, Probes},
     stacks::LOST,
     symbols::Bound,
+    unwind::{Covered, NewTable, Unnamed},
 };
 
 /// Of `mmap` and `mprotect`: what lies there may be executed.
@@ -39,6 +41,27 @@ pub(super) const ASK_AGAIN: Duration = Duration::from_millis(500);
 pub(super) struct Read {
     pub(super) n_records: usize,
     pub(super) paused: Paused,
+}
+
+/// Tells the kernel side how frames are left. What it is not told it asks for, so an error costs time
+/// and nothing else.
+pub(super) fn tell(probes: &mut Probes, covered: Covered) {
+    let told = || -> Result<(), ProbeError> {
+        for (space, start, end) in covered.void {
+            probes.take_region(space, start, end)?;
+            probes.take_rules(space, start, end)?;
+        }
+        for NewTable { table, rows } in covered.tables {
+            probes.give_table(table, &rows)?;
+        }
+        for (space, start, end, region) in covered.regions {
+            probes.give_region(space, start, end, &region)?;
+        }
+        Ok(())
+    };
+    if let Err(error) = told() {
+        log::debug!("{error}");
+    }
 }
 
 impl Tracer {
@@ -131,10 +154,15 @@ impl Tracer {
                     let space = ledger.space_of_thread(tid);
                     let process = tree.process_in(space);
                     let process = process.as_deref();
-                    let run = scripts.word(tid, hash);
-                    walked = unwinder.finish(tid, hash, frames, space.0, process, binder, run);
+                    let name = Unnamed { token: hash, run: scripts.word(tid, hash) };
+                    walked = unwinder.finish(tid, name, frames, space.0, process, binder);
                     if let Err(error) = probes.give_rules(&walked.rules) {
                         log::debug!("{error}");
+                    }
+                    if walked.met_new_code
+                        && let Some(process) = process
+                    {
+                        tell(probes, unwinder.cover(space.0, process, binder));
                     }
                     let (hash, frames, end) = (walked.hash, walked.frames(), walked.end);
                     Event::Stack { tid, hash, frames, end }
@@ -147,7 +175,7 @@ impl Tracer {
             {
                 let space = ledger.space_of_thread(range.tid).0;
                 let end = range.addr.saturating_add(range.len);
-                probes.take_rules(&unwinder.forget_range(space, range.addr, end));
+                tell(probes, unwinder.forget_range(space, range.addr, end));
             }
             match ledger.apply(event) {
                 Booked::Learned { hash, space } => {
