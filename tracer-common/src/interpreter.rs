@@ -9,6 +9,11 @@ use crate::hash::StackHash;
 pub struct Interpreter {
     /// The address space that this is true in.
     pub space: u64,
+    /// Address of a word that is `owner` while this is the thread's own. Memory of a thread that has
+    /// ended may be given to another.
+    pub owner_at: u64,
+    /// See `owner_at`; it may be the thread's id as well.
+    pub owner: u64,
     /// Address of the pointer to the innermost frame; with `behind`, to what holds that pointer.
     pub head: u64,
     /// Bytes from what `head` points to, to the pointer to the innermost frame; [`NOT_BEHIND`] where
@@ -31,7 +36,7 @@ pub struct Interpreter {
     /// none has.
     pub copy: u32,
 }
-const _: () = assert!(size_of::<Interpreter>() == 48);
+const _: () = assert!(size_of::<Interpreter>() == 64);
 
 /// See [`Interpreter::behind`].
 pub const NOT_BEHIND: u32 = u32::MAX;

@@ -44,6 +44,10 @@ pub fn collect(scratch: &mut Scratch, tid: u32, space: u64) -> u64 {
     if interpreter.space != space {
         return 0;
     }
+    let Some(owner) = user_word(interpreter.owner_at) else { return 0 };
+    if owner != interpreter.owner && owner != tid as u64 {
+        return 0;
+    }
     let Some(mut at) = user_word(interpreter.head) else { return 0 };
     if interpreter.behind != NOT_BEHIND {
         let Some(behind) = user_word(at.wrapping_add(interpreter.behind as u64)) else { return 0 };

@@ -60,6 +60,9 @@ pub(super) fn follow(memory: &impl Memory, interpreter: &Interpreter) -> Option<
 }
 
 fn follow_once(memory: &impl Memory, interpreter: &Interpreter) -> Option<Run> {
+    if memory.word(interpreter.owner_at)? != interpreter.owner {
+        return None;
+    }
     let mut at = memory.word(interpreter.head)?;
     if interpreter.behind != NOT_BEHIND {
         at = memory.word(at.checked_add(interpreter.behind.into())?)?;

@@ -8,6 +8,8 @@ use crate::interpreters::memory::Flat;
 /// Frames of 3.11, where the outermost one of a call is flagged.
 const FLAGGED: Interpreter = Interpreter {
     space: 1,
+    owner_at: 0x110,
+    owner: 42,
     head: 0x100,
     behind: 8,
     len: 72,
@@ -22,6 +24,8 @@ const FLAGGED: Interpreter = Interpreter {
 /// Frames of 3.14 without a lock, where one that is nobody's lies behind a call.
 const OWNED: Interpreter = Interpreter {
     space: 1,
+    owner_at: 0x110,
+    owner: 42,
     head: 0x100,
     behind: NOT_BEHIND,
     len: 80,
@@ -40,6 +44,7 @@ fn function(code: u64, instruction: u64) -> Function {
 fn flagged(frames: &[(u64, u64, u8)]) -> Flat {
     let mut memory = Flat { start: 0x100, bytes: vec![0; 0x8000] };
     memory.put(0x100, 0x200);
+    memory.put(0x110, 42);
     memory.put(0x208, 0x1000);
     for (number, (code, instruction, mark)) in frames.iter().enumerate() {
         let at = 0x1000 + number as u64 * 0x80;
@@ -68,6 +73,7 @@ fn calls_end_with_a_flagged_frame() {
 fn calls_end_before_a_frame_that_is_nobody_s() {
     let mut memory = Flat { start: 0x100, bytes: vec![0; 0x8000] };
     memory.put(0x100, 0x1000);
+    memory.put(0x110, 42);
     let owners = [0, 1, 3, 0, 3, 3];
     for (number, owner) in owners.into_iter().enumerate() {
         let at = 0x1000 + number as u64 * 0x80;
@@ -99,6 +105,13 @@ fn an_idle_thread_runs_nothing() {
     let mut idle = memory;
     idle.put(0x208, 0);
     assert_eq!(follow(&idle, &FLAGGED), Some(Run::default()));
+}
+
+#[test]
+fn memory_that_is_another_thread_s_by_now_is_not_followed() {
+    let mut memory = flagged(&[(0x8000, 0x8100, 1)]);
+    memory.put(0x110, 43);
+    assert_eq!(follow(&memory, &FLAGGED), None);
 }
 
 #[test]
@@ -151,6 +164,7 @@ proptest! {
         for (at, to) in links {
             memory.put(0x100 + at, 0x100 + to);
         }
+        memory.put(0x110, 42);
         if let Some(run) = follow(&memory, &Interpreter { head, ..interpreter }) {
             prop_assert!(run.functions.len() <= MAX_FUNCTIONS);
             prop_assert!(run.calls().iter().map(Vec::len).sum::<usize>() <= MAX_FUNCTIONS);

@@ -110,8 +110,8 @@ pub(super) struct BytesLayout {
 
 impl Layout {
     /// How the frames of the thread are followed that lives in this address space and whose state is
-    /// at `thread`.
-    pub(super) fn interpreter(&self, space: u64, thread: u64) -> Interpreter {
+    /// at `thread`, with this id in it.
+    pub(super) fn interpreter(&self, space: u64, thread: u64, id: u64) -> Interpreter {
         let (head, behind) = match self.current {
             Current::At(offset) => (offset, NOT_BEHIND),
             Current::Behind(offset, within) => (offset, within),
@@ -127,6 +127,8 @@ impl Layout {
         let number = |offset: usize| u32::try_from(offset).unwrap_or(0);
         Interpreter {
             space,
+            owner_at: thread.wrapping_add(self.native_id),
+            owner: id,
             head: thread.wrapping_add(head),
             behind,
             len: number((last / 8 + 1) * 8),

@@ -57,12 +57,12 @@ impl Python {
         alone: Option<u32>,
     ) -> Option<Vec<(u64, Interpreter)>> {
         let runtime = self.runtime.0.wrapping_add(bias);
-        let mut threads = walk::threads(memory, &self.layout, runtime)?;
-        if let (Some(alone), [only]) = (alone, threads.as_mut_slice()) {
-            only.id = alone.into();
-        }
-        let interpreter =
-            |state: walk::ThreadState| (state.id, self.layout.interpreter(space, state.addr));
+        let threads = walk::threads(memory, &self.layout, runtime)?;
+        let alone = alone.filter(|_| threads.len() == 1).map(u64::from);
+        let interpreter = |state: walk::ThreadState| {
+            let interpreter = self.layout.interpreter(space, state.addr, state.id);
+            (alone.unwrap_or(state.id), interpreter)
+        };
         Some(threads.into_iter().map(interpreter).collect())
     }
 

@@ -224,9 +224,11 @@ fn a_3_14_without_a_lock_has_copies_of_its_code() {
 
 #[test]
 fn a_thread_is_followed_by_its_layout() {
-    let of_3_11 = Layout::of(0x030b_02f0, &[]).expect("a layout").interpreter(7, 0x1000);
+    let of_3_11 = Layout::of(0x030b_02f0, &[]).expect("a layout").interpreter(7, 0x1000, 42);
     let expected = Interpreter {
         space: 7,
+        owner_at: 0x1000 + 160,
+        owner: 42,
         head: 0x1000 + 56,
         behind: 8,
         len: 72,
@@ -238,7 +240,8 @@ fn a_thread_is_followed_by_its_layout() {
         copy: 0,
     };
     assert_eq!(of_3_11, expected);
-    let of_3_14 = Layout::of(0x030e_00f0, &head(OF_3_14)).expect("a layout").interpreter(7, 0x1000);
+    let of_3_14 =
+        Layout::of(0x030e_00f0, &head(OF_3_14)).expect("a layout").interpreter(7, 0x1000, 42);
     assert_eq!((of_3_14.head, of_3_14.behind, of_3_14.len), (0x1000 + 72, NOT_BEHIND, 80));
     assert_eq!((of_3_14.mark, of_3_14.mark_from, of_3_14.copy), (78, 3, 72));
 }
@@ -266,7 +269,7 @@ proptest! {
         words[0] = OF_3_13[0];
         words[1] = version;
         let Some(layout) = Layout::of(version, &head(&words)) else { return Ok(()) };
-        let interpreter = layout.interpreter(1, u64::MAX);
+        let interpreter = layout.interpreter(1, u64::MAX, 1);
         prop_assert!(interpreter.len as usize <= MAX_FRAME);
         let last = [interpreter.code, interpreter.instruction, interpreter.previous];
         prop_assert!(last.iter().all(|offset| offset + 8 <= interpreter.len));
