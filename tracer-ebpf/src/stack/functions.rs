@@ -96,11 +96,11 @@ pub fn send(scratch: &mut Scratch, tid: u32, hash: u64) -> bool {
     // SAFETY: reads a field of a valid reference; volatile, so that the verifier sees a value that is
     // bounded below.
     let n = unsafe { (&raw const scratch.functions.n_functions).read_volatile() } as usize;
-    if n == 0 {
-        return true;
-    }
     if n > MAX_FUNCTIONS {
         return false;
+    }
+    if n == 0 {
+        return true;
     }
     scratch.functions = FunctionsHead {
         head: Head { kind: Kind::Functions as u8, flags: 0, family: 0, tid },
@@ -132,7 +132,8 @@ extern "C" fn step(_round: u32, passed: *mut c_void) -> i64 {
     }
     scratch.following.is_broken = 1;
     let len = scratch.following.interpreter.len as usize;
-    if len == 0 || len > MAX_FRAME {
+    // One comparison: of two that become one the verifier of 6.1 does not learn a bound.
+    if len > MAX_FRAME {
         return STOP;
     }
     let buffer = scratch.frame.as_mut_ptr().cast::<c_void>();
