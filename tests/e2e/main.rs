@@ -18,6 +18,7 @@ mod pairing;
 mod reports;
 mod scale;
 mod servers;
+mod stacks;
 mod threads;
 mod tree_reports;
 mod trees;
@@ -64,6 +65,7 @@ fn main() -> ExitCode {
         holds::TESTS,
         servers::TESTS,
         languages::TESTS,
+        stacks::TESTS,
         drive::TESTS,
         attach::TESTS,
         containers::TESTS,
