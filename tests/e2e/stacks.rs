@@ -215,19 +215,25 @@ fn seen_by_gdb(program: &Path, function: &str) -> Vec<String> {
         .output()
         .unwrap_or_else(|err| panic!("gdb: {err}"));
     let text = String::from_utf8_lossy(&output.stdout);
-    // `#1  0x000055… in batch ()`, `#0  path_aa ()`, `#5  <signal handler called>`.
-    let name = |line: &str| {
-        let rest = line.split_once(' ')?.1.trim_start();
-        let rest = rest.split_once(" in ").filter(|(at, _)| at.starts_with("0x"));
-        let rest = rest
-            .map_or_else(|| line.split_once(' ').map_or("", |(_, rest)| rest), |(_, rest)| rest);
-        let name = rest.trim_start().split([' ', '(', '.']).next()?;
-        Some(name.to_owned())
-    };
-    let frames: Vec<String> =
-        text.lines().filter(|line| line.starts_with('#')).filter_map(name).collect();
+    let frames: Vec<String> = text
+        .lines()
+        .filter(|line| line.starts_with('#'))
+        .filter_map(name)
+        .map(str::to_owned)
+        .collect();
     assert!(!frames.is_empty(), "{text}\n{}", String::from_utf8_lossy(&output.stderr));
     frames
+}
+
+/// The function in a line such as `#1  0x000055… in batch ()`, `#0  path_aa ()` or
+/// `#5  <signal handler called>`.
+fn called(line: &str) -> Option<&str> {
+    let frame = line.split_once(' ')?.1.trim_start();
+    let called = match frame.split_once(" in ") {
+        Some((address, called)) if address.starts_with("0x") => called,
+        _ => frame,
+    };
+    if called.starts_with('<') { Some(called) } else { called.split([' ', '(', '.']).next() }
 }
 
 fn one_line() -> std::process::Stdio {
