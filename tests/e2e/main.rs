@@ -19,6 +19,7 @@ mod pairing;
 mod reports;
 mod scale;
 mod servers;
+mod stacks;
 mod threads;
 mod tree_reports;
 mod trees;
@@ -66,6 +67,7 @@ fn main() -> ExitCode {
         servers::TESTS,
         languages::TESTS,
         interpreters::TESTS,
+        stacks::TESTS,
         drive::TESTS,
         attach::TESTS,
         containers::TESTS,

@@ -61,6 +61,10 @@ impl Rule {
     /// The rule of code that keeps a frame pointer.
     pub const FRAME_POINTER: Self =
         Self { kind: RuleKind::FramePointer, cfa_offset: 16, saved: SavedFramePointer::AtCfa(-16) };
+    /// The rule of the code that a signal handler returns to: a `ucontext` begins at the stack pointer,
+    /// and in it, after 40 bytes, the `sigcontext`.
+    pub const SIGNAL: Self =
+        Self { kind: RuleKind::Signal, cfa_offset: 40, saved: SavedFramePointer::InPlace };
     /// The rule of a thread's first function.
     pub const OUTERMOST: Self =
         Self { kind: RuleKind::Outermost, cfa_offset: 0, saved: SavedFramePointer::InPlace };

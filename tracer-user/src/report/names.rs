@@ -7,6 +7,8 @@ use super::model::Frame;
 
 /// Name of a stack whose frames were lost.
 pub const LOST: &str = "[stack lost]";
+/// Name of the frame between a signal's handler and what it interrupted, as debuggers call it.
+pub const SIGNAL: &str = "<signal handler called>";
 /// Stands in front of the outermost frame where there are more, which could not be found.
 pub const BROKEN: &str = "[broken stack]";
 /// Stands in front of the outermost frame where there are more, which were not taken.

@@ -15,7 +15,7 @@ mod table;
 #[cfg(test)]
 mod tests;
 
-use std::collections::VecDeque;
+use std::{collections::VecDeque, fs::File, os::unix::fs::FileExt as _};
 
 use rustc_hash::FxHashMap;
 use tracer_common::{
@@ -145,8 +145,7 @@ impl Unwinder {
         }
         let rules = met.into_iter().filter_map(|(return_addr, site)| {
             let rule = match site {
-                // It will be found in the table.
-                Site::Said(_) => return None,
+                Site::Said(rule) => rule,
                 Site::NoCode => Rule::UNKNOWN,
                 Site::Guessed => Rule::FRAME_POINTER,
             };
@@ -228,14 +227,26 @@ impl Unwinder {
     pub fn known(&self, bound: &Bound, binder: &Binder) -> Site {
         let Some(id) = bound.object else { return Site::NoCode };
         let Some(object) = binder.object(id) else { return Site::NoCode };
-        match &object.kind {
-            ObjectKind::File(Some(_)) => {}
+        let file = match &object.kind {
+            ObjectKind::File(Some(file)) => file,
             ObjectKind::File(None) | ObjectKind::Kernel => return Site::Said(Rule::UNKNOWN),
             ObjectKind::Anonymous => return Site::Guessed,
-        }
+        };
         let rule = self.tables.get(&id).and_then(|table| table.rule(bound.offset));
+        let rule =
+            rule.or_else(|| returns_from_signal(file, bound.offset + 1).then_some(Rule::SIGNAL));
         rule.map_or(Site::Guessed, Site::Said)
     }
+}
+
+/// Is this the code through which a signal handler returns? A C library without tables has it as
+/// well; it is known by its instructions, as debuggers know it.
+fn returns_from_signal(file: &File, offset: u64) -> bool {
+    let mut code = [0; 9];
+    let Ok(()) = file.read_exact_at(&mut code, offset) else { return false };
+    // mov $15, %rax; syscall. Or with %eax.
+    code == [0x48, 0xc7, 0xc0, 15, 0, 0, 0, 0x0f, 0x05]
+        || code[..7] == [0xb8, 15, 0, 0, 0, 0x0f, 0x05]
 }
 
 fn open(binder: &Binder, id: ObjectId) -> Table {

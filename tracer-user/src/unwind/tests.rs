@@ -63,8 +63,7 @@ fn a_signal_is_left_for_the_interrupted_instruction() {
     words[2 + 15] = SP + 184;
     words[2 + 16] = 0x2000;
     words[23] = 0x3000;
-    let signal =
-        Rule { kind: RuleKind::Signal, cfa_offset: 16, saved: SavedFramePointer::InPlace };
+    let signal = Rule { kind: RuleKind::Signal, cfa_offset: 16, saved: SavedFramePointer::InPlace };
     let (frames, finished) = walk(&words, 0xbad, |site| match site {
         0x1000 => Site::Said(signal),
         // Not the address behind a call: the rule of the instruction itself is asked for.

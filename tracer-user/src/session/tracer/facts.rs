@@ -7,7 +7,10 @@ use crate::{
     growth::{LossCounts, Losses},
     ledger::Ledger,
     probes::Runs,
-    report::model::{BreakReason, Frame},
+    report::{
+        model::{BreakReason, Frame},
+        names,
+    },
     stacks::{self, StackId},
     symbols::{self, Bound, ObjectKind, symbolize},
     target::{
@@ -16,7 +19,10 @@ use crate::{
     },
     unwind::Site,
 };
-use tracer_common::{count::Count, unwind::Rule};
+use tracer_common::{
+    count::Count,
+    unwind::{Rule, RuleKind},
+};
 
 use super::{Holds, Member, Others, Tracer};
 
@@ -178,13 +184,21 @@ impl Tracer {
     pub fn named_by_hash(&self, hashes: &[u64]) -> Vec<Vec<Frame>> {
         let bound = |hash| self.bound.get(hash).map_or(&[][..], |bound| bound);
         let stacks: Vec<&[Bound]> = hashes.iter().map(bound).collect();
-        let names = symbolize(&self.binder, stacks.iter().flat_map(|stack| stack.iter().copied()));
-        let named = |bound: &Bound| names.frames(*bound).iter().map(frame).collect::<Vec<_>>();
-        let stacks = hashes.iter().zip(stacks);
+        let found = symbolize(&self.binder, stacks.iter().flat_map(|stack| stack.iter().copied()));
+        let named = |bound: &Bound| {
+            let mut frames: Vec<Frame> = found.frames(*bound).iter().map(frame).collect();
+            // The address is the function's first, so that what lies before it is another's.
+            if let (Site::Said(Rule { kind: RuleKind::Signal, .. }), Some(frame)) =
+                (self.unwinder.known(bound, &self.binder), frames.first_mut())
+            {
+                frame.function = Some(names::SIGNAL.to_owned());
+            }
+            frames
+        };
         let merged = |(hash, stack): (&u64, &[Bound])| {
             self.scripts.merged(*hash, stack.iter().map(named).collect())
         };
-        stacks.map(merged).collect()
+        hashes.iter().zip(stacks).map(merged).collect()
     }
 
     /// Where the stack of this hash ends, and why before the start of its thread.

@@ -39,8 +39,7 @@ fn compare(path: &Path) -> Compared {
         let (at, bytes) = elf.section(name)?;
         Some((at.0..at.0 + bytes.len() as u64, bytes))
     };
-    let (eh_frame, hdr, text) =
-        (section(".eh_frame"), section(".eh_frame_hdr"), section(".text"));
+    let (eh_frame, hdr, text) = (section(".eh_frame"), section(".eh_frame_hdr"), section(".text"));
     let info = ExplicitModuleSectionInfo {
         base_svma: 0,
         text_svma: text.as_ref().map(|(at, _)| at.clone()),
@@ -57,7 +56,10 @@ fn compare(path: &Path) -> Compared {
     let mut cache = CacheX86_64::<_>::new();
 
     let mut stack = Copied::default();
-    stack.push(SP, &(SP..SP + STACK).step_by(8).flat_map(|at| word(at).to_ne_bytes()).collect::<Vec<_>>());
+    stack.push(
+        SP,
+        &(SP..SP + STACK).step_by(8).flat_map(|at| word(at).to_ne_bytes()).collect::<Vec<_>>(),
+    );
     let table = Table::compile(&elf);
     let mut compared = Compared { same: 0, unknown: 0 };
     for row in table.rows().iter().step_by(STRIDE) {
