@@ -14,7 +14,8 @@ pub struct Interpreter {
     pub owner_at: u64,
     /// See `owner_at`; it may be the thread's id as well.
     pub owner: u64,
-    /// Address of the pointer to the innermost frame; with `behind`, to what holds that pointer.
+    /// Zero of a thread that runs no interpreter; `owner` is how often it was looked for then.
+    /// Otherwise address of the pointer to the innermost frame; with `behind`, to what holds that pointer.
     pub head: u64,
     /// Bytes from what `head` points to, to the pointer to the innermost frame; [`NOT_BEHIND`] where
     /// `head` is its address.
@@ -37,6 +38,37 @@ pub struct Interpreter {
     pub copy: u32,
 }
 const _: () = assert!(size_of::<Interpreter>() == 64);
+
+/// Where an interpreter lists the threads of an address space, the newest first. The user side writes it
+/// where a thread has one id for everyone.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Threads {
+    /// Address of the pointer to the first thread's state.
+    pub first: u64,
+    /// Offset of the pointer to the next one's in a state.
+    pub next: u64,
+    /// Offset of the thread's id.
+    pub id: u64,
+    /// Offset of what [`Interpreter::head`] is the address of.
+    pub head: u64,
+    /// Everything else of their threads.
+    pub model: Interpreter,
+}
+const _: () = assert!(size_of::<Threads>() == 96);
+
+impl Threads {
+    /// How the thread of this id is followed whose state is here.
+    #[inline(always)]
+    pub const fn interpreter(&self, state: u64, id: u64) -> Interpreter {
+        Interpreter {
+            owner_at: state.wrapping_add(self.id),
+            owner: id,
+            head: state.wrapping_add(self.head),
+            ..self.model
+        }
+    }
+}
 
 /// See [`Interpreter::behind`].
 pub const NOT_BEHIND: u32 = u32::MAX;

@@ -7,7 +7,7 @@ use aya_ebpf::{
 use tracer_common::{
     count::Count,
     event::{FunctionsHead, MAX_FRAMES, MAX_PIECE, PieceHead, StackHead},
-    interpreter::{Function, Interpreter, MAX_FRAME, MAX_FUNCTIONS},
+    interpreter::{Function, Interpreter, MAX_FRAME, MAX_FUNCTIONS, Threads},
     unwind::{CHUNK_ROWS, CallSite, ChunkKey, Region},
 };
 
@@ -59,6 +59,10 @@ pub static TABLES: HashMap<ChunkKey, [u64; CHUNK_ROWS]> = HashMap::with_max_entr
 /// user side; the threads that are gone go out when there is no room.
 #[map]
 pub static INTERPRETERS: LruHashMap<u32, Interpreter> = LruHashMap::with_max_entries(4096, 0);
+
+/// Where each address space with an interpreter has the list of its threads. The user side writes it.
+#[map]
+pub static THREADS: LruHashMap<u64, Threads> = LruHashMap::with_max_entries(1024, 0);
 
 /// The address space of each process that is a target, by the process's id. The first one is
 /// written by the user side, with those that it finds; the others by the programs. The user

@@ -10,7 +10,7 @@ use tracer_common::{
 
 use crate::{
     count, emit,
-    maps::{INTERPRETERS, Scratch},
+    maps::{INTERPRETERS, Scratch, THREADS},
 };
 
 /// Where the following is.
@@ -38,16 +38,10 @@ const N_WORDS: usize = MAX_FRAME / 8;
 #[inline(always)]
 pub fn collect(scratch: &mut Scratch, tid: u32, space: u64) -> u64 {
     scratch.functions.n_functions = 0;
-    // SAFETY: the user side replaces the value whole, and what is torn all the same leads to memory
-    // that is no frame, which the user side finds out.
-    let Some(interpreter) = (unsafe { INTERPRETERS.get(tid) }) else { return 0 };
-    if interpreter.space != space {
+    if !known(scratch, tid, space) && !find(scratch, tid, space) {
         return 0;
     }
-    let Some(owner) = user_word(interpreter.owner_at) else { return 0 };
-    if owner != interpreter.owner && owner != tid as u64 {
-        return 0;
-    }
+    let interpreter = &scratch.following.interpreter;
     let Some(mut at) = user_word(interpreter.head) else { return 0 };
     if interpreter.behind != NOT_BEHIND {
         let Some(behind) = user_word(at.wrapping_add(interpreter.behind as u64)) else { return 0 };
@@ -76,6 +70,88 @@ pub fn collect(scratch: &mut Scratch, tid: u32, space: u64) -> u64 {
     scratch.functions.n_functions = n_functions as u32;
     scratch.functions.is_cut = (at != 0) as u32;
     hash.finish()
+}
+
+/// Is it known where this thread has its frames? That is put into the scratch buffer.
+#[inline(always)]
+fn known(scratch: &mut Scratch, tid: u32, space: u64) -> bool {
+    // SAFETY: whoever writes the value replaces it whole, and what is torn all the same leads to
+    // memory that is no frame, which the user side finds out.
+    let Some(interpreter) = (unsafe { INTERPRETERS.get(tid) }) else { return false };
+    if interpreter.space != space || interpreter.head == 0 {
+        return false;
+    }
+    let Some(owner) = user_word(interpreter.owner_at) else { return false };
+    if owner != interpreter.owner && owner != tid as u64 {
+        return false;
+    }
+    scratch.following.interpreter = *interpreter;
+    true
+}
+
+/// Threads that are looked at to find one: a new one comes first.
+const MOST_LOOKS: u32 = 64;
+/// A thread that was not found is looked for at its next calls, and then at every so many.
+const SOON: u64 = 4;
+const LATER: u64 = 64;
+
+struct Looking {
+    at: u64,
+    next: u64,
+    id: u64,
+    tid: u64,
+    found: u64,
+}
+
+/// Looks for the thread in its interpreter's list.
+#[inline(never)]
+fn find(scratch: &mut Scratch, tid: u32, space: u64) -> bool {
+    // SAFETY: as in `known`.
+    let Some(threads) = (unsafe { THREADS.get(space) }) else { return false };
+    let mut misses = 0;
+    if let Some(missed) = INTERPRETERS.get_ptr_mut(tid) {
+        // SAFETY: a live map value, which belongs to this thread.
+        let missed = unsafe { &mut *missed };
+        if missed.space == space && missed.head == 0 {
+            missed.owner += 1;
+            misses = missed.owner;
+        }
+    }
+    if misses > SOON && !misses.is_multiple_of(LATER) {
+        return false;
+    }
+    let Some(at) = user_word(threads.first) else { return false };
+    let mut looking = Looking { at, next: threads.next, id: threads.id, tid: tid as u64, found: 0 };
+    // SAFETY: the callback takes what is passed to it, and the helper calls it only while `looking`
+    // lives.
+    unsafe {
+        bpf_loop(MOST_LOOKS, look as *mut c_void, (&raw mut looking).cast(), 0);
+    }
+    let is_found = looking.found != 0;
+    scratch.following.interpreter = threads.interpreter(looking.found, tid as u64);
+    if !is_found {
+        scratch.following.interpreter.head = 0;
+        scratch.following.interpreter.owner = misses;
+    }
+    let _ = INTERPRETERS.insert(tid, &scratch.following.interpreter, 0);
+    is_found
+}
+
+/// Looks at one thread.
+extern "C" fn look(_round: u32, looking: *mut c_void) -> i64 {
+    // SAFETY: the pointer is what `find` passed, which lives while the helper runs.
+    let looking = unsafe { &mut *looking.cast::<Looking>() };
+    if looking.at == 0 {
+        return STOP;
+    }
+    let Some(id) = user_word(looking.at.wrapping_add(looking.id)) else { return STOP };
+    if id == looking.tid {
+        looking.found = looking.at;
+        return STOP;
+    }
+    let Some(next) = user_word(looking.at.wrapping_add(looking.next)) else { return STOP };
+    looking.at = next;
+    NEXT
 }
 
 /// The thread `child` begins in a copy of this thread's address space: its interpreter has its frames

@@ -18,7 +18,7 @@ use std::ops::Range;
 use rustc_hash::FxHashMap;
 use tracer_common::{
     decode::Functions,
-    interpreter::{FunctionsHash, Interpreter},
+    interpreter::{FunctionsHash, Interpreter, Threads},
 };
 
 use self::follow::{Calls, Run, follow};
@@ -75,6 +75,8 @@ pub struct Found {
     pub interpreted: Option<Interpreted>,
     /// Threads whose frames the kernel side can follow from here on.
     pub threads: Vec<(u32, Interpreter)>,
+    /// Where it finds others that begin.
+    pub list: Option<Threads>,
 }
 
 /// Threads of which something is kept until their stack comes, which is the next record of theirs: what
@@ -138,7 +140,7 @@ impl Interpreters {
         process: &Process,
         code: &[Bound],
         binder: &Binder,
-    ) -> Vec<(u32, Interpreter)> {
+    ) -> Found {
         let mut survey = || {
             let Self { found, spaces, .. } = self;
             look_into(found, code, binder);
@@ -149,7 +151,8 @@ impl Interpreters {
             let states = object.python.threads(memory, space, bias, alone)?;
             let threads = running(process, &states);
             told.extend(threads.iter().copied());
-            Some(threads)
+            let list = list(&object.python, memory, (space, bias), &status);
+            Some(Found { interpreted: None, threads, list })
         };
         survey().unwrap_or_default()
     }
@@ -178,7 +181,7 @@ impl Interpreters {
                 Ordering::Greater => !seen.is_whole,
             };
             if fits {
-                return Some(Found { interpreted: name(calls, false), threads: Vec::new() });
+                return Some(Found { interpreted: name(calls, false), ..Found::default() });
             }
         } else if loops.is_empty() && told.contains_key(&tid) {
             return None;
@@ -188,13 +191,14 @@ impl Interpreters {
         let id = status.inner_pid();
         let alone = (status.n_threads == 1).then_some(id);
         let states = object.python.threads(memory, space, bias, alone)?;
+        let list = list(&object.python, memory, (space, bias), &status);
         let mut threads = if told.is_empty() { running(process, &states) } else { Vec::new() };
         let (_, own) = *states.iter().find(|(known, _)| *known == u64::from(id))?;
         threads.push((tid, own));
         told.extend(threads.iter().copied());
         let run = if loops.is_empty() { None } else { follow(memory, &own) };
         let calls = run.map(|run| run.calls()).filter(|calls| calls.len() == loops.len());
-        Some(Found { interpreted: calls.and_then(|calls| name(calls, true)), threads })
+        Some(Found { interpreted: calls.and_then(|calls| name(calls, true)), threads, list })
     }
 
     /// The address space is no more.
@@ -221,6 +225,16 @@ fn entry<'a>(
             Some(unknown.insert(Space { memory, codes, told }))
         }
     }
+}
+
+/// Where the threads of a process are listed, if their ids there are what they are called here.
+fn list(
+    python: &Python,
+    memory: &ProcessMemory,
+    (space, bias): (u64, u64),
+    status: &Status,
+) -> Option<Threads> {
+    if status.ns_pids.len() == 1 { python.list(memory, space, bias) } else { None }
 }
 
 /// The threads that a process has now and its interpreter knows, by their ids here.

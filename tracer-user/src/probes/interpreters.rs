@@ -1,19 +1,22 @@
 //! The threads whose interpreters the kernel side follows.
 
 use aya::{Pod, maps::HashMap};
-use tracer_common::interpreter::Interpreter;
+use tracer_common::interpreter::{Interpreter, Threads};
 
 use super::{ProbeError, Probes};
 
 const INTERPRETERS: &str = "INTERPRETERS";
+const THREADS: &str = "THREADS";
 
 /// As the kernel side has it.
 #[derive(Clone, Copy)]
 #[repr(transparent)]
-struct Entry(Interpreter);
+struct Entry<T>(T);
 
 // SAFETY: numbers only, and no padding between them.
-unsafe impl Pod for Entry {}
+unsafe impl Pod for Entry<Interpreter> {}
+// SAFETY: as above.
+unsafe impl Pod for Entry<Threads> {}
 
 impl Probes {
     /// Has the frames of these threads followed from here on.
@@ -26,11 +29,23 @@ impl Probes {
         }
         let absent = ProbeError::Absent { name: INTERPRETERS };
         let map = self.loaded.ebpf.map_mut(INTERPRETERS).ok_or(absent)?;
-        let mut map: HashMap<_, u32, Entry> =
+        let mut map: HashMap<_, u32, Entry<Interpreter>> =
             HashMap::try_from(map).map_err(super::targets::ask)?;
         for (tid, interpreter) in threads {
             map.insert(tid, Entry(*interpreter), 0).map_err(super::targets::ask)?;
         }
         Ok(())
+    }
+
+    /// Has threads of this address space found that begin from here on.
+    ///
+    /// # Errors
+    /// When the map cannot be written.
+    pub fn give_threads(&mut self, threads: &Threads) -> Result<(), ProbeError> {
+        let absent = ProbeError::Absent { name: THREADS };
+        let map = self.loaded.ebpf.map_mut(THREADS).ok_or(absent)?;
+        let mut map: HashMap<_, u64, Entry<Threads>> =
+            HashMap::try_from(map).map_err(super::targets::ask)?;
+        map.insert(threads.model.space, Entry(*threads), 0).map_err(super::targets::ask)
     }
 }

@@ -8,7 +8,7 @@ mod layout;
 mod walk;
 
 use rustc_hash::FxHashMap;
-use tracer_common::interpreter::{Function as RawFunction, Interpreter};
+use tracer_common::interpreter::{Function as RawFunction, Interpreter, Threads};
 
 use self::code::{Code, Parts};
 use self::layout::{HEAD, Layout};
@@ -64,6 +64,15 @@ impl Python {
             (alone.unwrap_or(state.id), interpreter)
         };
         Some(threads.into_iter().map(interpreter).collect())
+    }
+
+    /// Where the threads of a process are listed.
+    pub(super) fn list(&self, memory: &impl Memory, space: u64, bias: u64) -> Option<Threads> {
+        let runtime = self.runtime.0.wrapping_add(bias);
+        let first = walk::first_thread(memory, &self.layout, runtime)?;
+        let model = self.layout.interpreter(space, 0, 0);
+        let Layout { thread_next, native_id, .. } = self.layout;
+        Some(Threads { first, next: thread_next, id: native_id, head: model.head, model })
     }
 
     /// What this function is called; `Some(None)` of a frame that is the interpreter's own. `None` when

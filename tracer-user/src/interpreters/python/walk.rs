@@ -17,6 +17,20 @@ pub(super) struct ThreadState {
     pub(super) id: u64,
 }
 
+/// Address of the pointer to the first thread of a runtime's first interpreter, which is the last of its
+/// list.
+pub(super) fn first_thread(memory: &impl Memory, layout: &Layout, runtime: u64) -> Option<u64> {
+    let mut interpreter = memory.word(runtime.checked_add(layout.interpreters_head)?)?;
+    for _ in 0..MOST_INTERPRETERS {
+        let next = memory.word(interpreter.checked_add(layout.interpreter_next)?)?;
+        if next == 0 {
+            return interpreter.checked_add(layout.threads_head);
+        }
+        interpreter = next;
+    }
+    None
+}
+
 /// The threads of a runtime. `None` when they cannot be read.
 pub(super) fn threads(
     memory: &impl Memory,

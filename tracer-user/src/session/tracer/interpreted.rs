@@ -3,11 +3,12 @@
 use std::path::Path;
 
 use rustc_hash::FxHashMap;
-use tracer_common::{decode::Functions, interpreter::Interpreter};
+use tracer_common::decode::Functions;
 
 use super::Tracer;
 use crate::{
-    interpreters::{Function, Interpreted, Interpreters, Seen},
+    interpreters::{Found, Function, Interpreted, Interpreters, Seen},
+    probes::Probes,
     report::model::Frame,
     symbols::{Binder, Bound},
     target::{mappings::Mapping, process::Process},
@@ -35,30 +36,20 @@ impl Scripts {
         self.interpreters.word(tid, hash)
     }
 
-    /// A stack was seen for the first time and is called `hash` from here on. Answers the threads
-    /// that the kernel side is to know.
-    pub(super) fn learn(
-        &mut self,
-        hash: u64,
-        seen: &Seen<'_>,
-        binder: &Binder,
-    ) -> Vec<(u32, Interpreter)> {
-        let found = self.interpreters.look(seen, binder);
-        if let Some(interpreted) = found.interpreted {
+    /// A stack was seen for the first time and is called `hash` from here on. Answers what the
+    /// kernel side is to know.
+    pub(super) fn learn(&mut self, hash: u64, seen: &Seen<'_>, binder: &Binder) -> Found {
+        let mut found = self.interpreters.look(seen, binder);
+        if let Some(interpreted) = found.interpreted.take() {
             self.by_stack.insert(hash, interpreted);
         }
-        found.threads
+        found
     }
 
-    /// A process is traced from here on that may run an interpreter already. Answers the threads that
-    /// the kernel side is to know.
-    pub(super) fn survey(
-        &mut self,
-        space: u64,
-        process: &Process,
-        binder: &mut Binder,
-    ) -> Vec<(u32, Interpreter)> {
-        let Ok(mappings) = process.mappings() else { return Vec::new() };
+    /// A process is traced from here on that may run an interpreter already. Answers what the kernel
+    /// side is to know.
+    pub(super) fn survey(&mut self, space: u64, process: &Process, binder: &mut Binder) -> Found {
+        let Ok(mappings) = process.mappings() else { return Found::default() };
         let may_have_one = |mapping: &&Mapping| {
             let path = Path::new(&mapping.path);
             let name = path.file_name().unwrap_or_default().to_string_lossy();
@@ -111,10 +102,16 @@ impl Scripts {
 impl Tracer {
     /// Has the interpreters of a process followed that was there before it is traced.
     pub(super) fn survey(&mut self, space: u64, process: &Process) {
-        let threads = self.scripts.survey(space, process, &mut self.binder);
-        if let Err(error) = self.probes.give_interpreters(&threads) {
-            log::debug!("{error}");
-        }
+        let found = self.scripts.survey(space, process, &mut self.binder);
+        tell(&mut self.probes, &found);
+    }
+}
+
+/// Tells the kernel side whom to follow. Where there is no room, functions are a sample.
+pub(super) fn tell(probes: &mut Probes, found: &Found) {
+    let told = found.list.iter().try_for_each(|list| probes.give_threads(list));
+    if let Err(error) = told.and_then(|()| probes.give_interpreters(&found.threads)) {
+        log::debug!("{error}");
     }
 }
 

@@ -13,7 +13,7 @@ use tracer_common::{
     event::StackEnd,
 };
 
-use super::{Tracer, turns::Turn};
+use super::{Tracer, interpreted, turns::Turn};
 use crate::{
     intake::Paused,
     interpreters::Seen,
@@ -195,10 +195,7 @@ impl Tracer {
                                 stack: &stack,
                                 is_whole: *end == StackEnd::Whole,
                             };
-                            let threads = scripts.learn(hash, &seen, binder);
-                            if let Err(error) = probes.give_interpreters(&threads) {
-                                log::debug!("{error}");
-                            }
+                            interpreted::tell(probes, &scripts.learn(hash, &seen, binder));
                         }
                         bound.insert(hash, stack);
                     }
