@@ -1,7 +1,8 @@
 """Per batch each of several functions leaves one buffer of a size of its own, in as many ways to call.
 
 The protocol and the account are those of ../c/batch.h. The names of the sites are those of the
-functions that leave the buffers; `frees` leaves none, by the same native stack as `plain`.
+functions that leave the buffers; `frees` leaves none, by the same native stack as `plain`. With
+"new-threads" as an argument, each batch begins a thread that leaves one too.
 """
 
 import asyncio
@@ -9,6 +10,7 @@ import functools
 import gc
 import json
 import os
+import sys
 import threading
 
 kept = []
@@ -81,6 +83,16 @@ def in_thread():
     keep("in_thread", 5007)
 
 
+def in_new_thread():
+    keep("in_new_thread", 5011)
+
+
+def begins():
+    thread = threading.Thread(target=in_new_thread)
+    thread.start()
+    thread.join()
+
+
 def recursive(depth):
     if depth == 0:
         keep("recursive", 5008)
@@ -108,6 +120,8 @@ def batch():
     recursive(200)
     list(map(functools.partial(partial_target), [1]))
     NAMESPACE["generated"]()
+    if "new-threads" in sys.argv:
+        begins()
 
 
 def serve():
