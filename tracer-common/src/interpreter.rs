@@ -176,4 +176,26 @@ mod tests {
             assert_eq!((between.code, between.ends_call()), (0, true));
         }
     }
+
+    #[test]
+    fn a_thread_that_is_found_is_followed_as_the_others_are() {
+        let model = Interpreter {
+            space: 7,
+            owner_at: 0,
+            owner: 0,
+            head: 0,
+            behind: 8,
+            len: 72,
+            code: 32,
+            instruction: 56,
+            previous: 48,
+            mark: 68,
+            mark_from: 0,
+            copy: 0,
+        };
+        let threads = Threads { first: 0x100, next: 8, id: 160, head: 56, model };
+        let expected =
+            Interpreter { owner_at: 0x1000 + 160, owner: 42, head: 0x1000 + 56, ..model };
+        assert_eq!(threads.interpreter(0x1000, 42), expected);
+    }
 }

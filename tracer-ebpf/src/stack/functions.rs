@@ -133,7 +133,7 @@ fn find(scratch: &mut Scratch, tid: u32, space: u64) -> bool {
         scratch.following.interpreter.head = 0;
         scratch.following.interpreter.owner = misses;
     }
-    let _ = INTERPRETERS.insert(tid, &scratch.following.interpreter, 0);
+    let _ = INTERPRETERS.insert(tid, scratch.following.interpreter, 0);
     is_found
 }
 

@@ -42,3 +42,19 @@ fn lists_without_an_end_are_given_up() {
     assert_eq!(threads_of(&[(0x100 + 40, 0xdead_0000)]), None);
     assert_eq!(threads_of(&[(0x100 + 40, u64::MAX - 3)]), None);
 }
+
+#[test]
+fn the_list_of_threads_is_that_of_the_first_interpreter() {
+    let layout = Layout::of(0x030c_01f0, &[]).expect("a layout");
+    let first = |words: &[(u64, u64)]| {
+        let mut memory = Flat { start: 0, bytes: vec![0; 0x3000] };
+        for (addr, word) in words {
+            memory.put(*addr, *word);
+        }
+        first_thread(&memory, &layout, 0x100)
+    };
+    assert_eq!(first(&[(0x100 + 40, 0x1000), (0x1000, 0x2000)]), Some(0x2000 + 72));
+    assert_eq!(first(&[(0x100 + 40, 0x1000)]), Some(0x1000 + 72));
+    assert_eq!(first(&[(0x100 + 40, 0x1000), (0x1000, 0x1000)]), None, "a circle");
+    assert_eq!(first(&[(0x100 + 40, u64::MAX - 3)]), None);
+}
