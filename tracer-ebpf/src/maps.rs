@@ -98,8 +98,10 @@ pub static HELD: HashMap<u64, u64> = HashMap::with_max_entries(1024, 0);
 
 /// Single words; see the constants.
 #[map]
-pub static STATE: Array<u64> = Array::with_max_entries(4, 0);
+pub static STATE: Array<u64> = Array::with_max_entries(5, 0);
 
+/// Place in [`STATE`]: non-zero once an interpreter was found in a target. Set by the user side.
+pub const INTERPRETED: u32 = 4;
 /// Place in [`STATE`]: number of the next address space; the user side sets the first.
 pub const NEXT_SPACE: u32 = 0;
 /// Place in [`STATE`]: entries of [`BIRTHS`].

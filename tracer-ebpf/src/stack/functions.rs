@@ -10,7 +10,7 @@ use tracer_common::{
 
 use crate::{
     count, emit,
-    maps::{INTERPRETERS, Scratch, THREADS},
+    maps::{INTERPRETED, INTERPRETERS, STATE, Scratch, THREADS},
 };
 
 /// Where the following is.
@@ -38,6 +38,11 @@ const N_WORDS: usize = MAX_FRAME / 8;
 #[inline(always)]
 pub fn collect(scratch: &mut Scratch, tid: u32, space: u64) -> u64 {
     scratch.functions.n_functions = 0;
+    // SAFETY: a live map value; one word, which the user side writes whole.
+    let is_interpreted = STATE.get_ptr(INTERPRETED).is_some_and(|flag| unsafe { *flag } != 0);
+    if !is_interpreted {
+        return 0;
+    }
     if !known(scratch, tid, space) && !find(scratch, tid, space) {
         return 0;
     }

@@ -7,6 +7,8 @@ use super::{ProbeError, Probes};
 
 const INTERPRETERS: &str = "INTERPRETERS";
 const THREADS: &str = "THREADS";
+/// Place in the programs' `STATE`: set once there is anything to follow.
+const INTERPRETED: u32 = 4;
 
 /// As the kernel side has it.
 #[derive(Clone, Copy)]
@@ -34,7 +36,7 @@ impl Probes {
         for (tid, interpreter) in threads {
             map.insert(tid, Entry(*interpreter), 0).map_err(super::targets::ask)?;
         }
-        Ok(())
+        self.follow_interpreters()
     }
 
     /// Has threads of this address space found that begin from here on.
@@ -46,6 +48,12 @@ impl Probes {
         let map = self.loaded.ebpf.map_mut(THREADS).ok_or(absent)?;
         let mut map: HashMap<_, u64, Entry<Threads>> =
             HashMap::try_from(map).map_err(super::targets::ask)?;
-        map.insert(threads.model.space, Entry(*threads), 0).map_err(super::targets::ask)
+        map.insert(threads.model.space, Entry(*threads), 0).map_err(super::targets::ask)?;
+        self.follow_interpreters()
+    }
+
+    fn follow_interpreters(&mut self) -> Result<(), ProbeError> {
+        let mut state = super::targets::state(&mut self.loaded.ebpf)?;
+        state.set(INTERPRETED, 1, 0).map_err(super::targets::ask)
     }
 }

@@ -137,7 +137,7 @@ fn table<'a, K: aya::Pod>(
     HashMap::try_from(ebpf.map_mut(name).ok_or(ProbeError::Absent { name })?).map_err(ask)
 }
 
-fn state(ebpf: &mut Ebpf) -> Result<Array<&mut MapData, u64>, ProbeError> {
+pub(super) fn state(ebpf: &mut Ebpf) -> Result<Array<&mut MapData, u64>, ProbeError> {
     Array::try_from(ebpf.map_mut(STATE).ok_or(ProbeError::Absent { name: STATE })?).map_err(ask)
 }
 
