@@ -3,6 +3,7 @@
 use std::fs::{File, OpenOptions};
 use std::io::BufReader;
 use std::os::unix::fs::OpenOptionsExt as _;
+use std::rc::Rc;
 
 use rustc_hash::{FxHashMap, FxHashSet};
 
@@ -10,6 +11,8 @@ use crate::target::arrivals::Arrivals;
 use crate::target::mappings::{FileId, Mapping, Mappings};
 use crate::target::objects::{open_mapped, path_of};
 use crate::target::process::Process;
+
+use super::roots::Roots;
 
 /// Number of an object, valid with the [`Binder`] that gave it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -56,6 +59,8 @@ pub struct Object {
     pub name: String,
     /// What it is.
     pub kind: ObjectKind,
+    /// The root of the process that mapped it first, below which its debug file may lie.
+    pub root: Option<Rc<File>>,
 }
 
 /// What makes two mappings one object.
@@ -71,6 +76,7 @@ pub struct Binder {
     objects: Vec<Object>,
     ids: FxHashMap<Key, ObjectId>,
     spaces: FxHashMap<u64, AddressMap>,
+    roots: Roots,
 }
 
 /// One address space.
@@ -277,7 +283,8 @@ impl Binder {
             ObjectKind::Anonymous
         };
         let id = ObjectId(u32::try_from(self.objects.len()).unwrap_or(u32::MAX));
-        self.objects.push(Object { name, kind });
+        let root = mapping.has_file().then(|| self.roots.of(process)).flatten();
+        self.objects.push(Object { name, kind, root });
         self.ids.insert(key, id);
         id
     }

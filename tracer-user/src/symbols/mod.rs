@@ -6,8 +6,11 @@
 //! mapped, whether or not it still has a path.
 
 mod binder;
+mod debug_files;
+mod mini_debug;
 mod object_names;
 mod perf_map;
+mod roots;
 
 use rustc_hash::FxHashMap;
 

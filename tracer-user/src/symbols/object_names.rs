@@ -1,12 +1,13 @@
 //! Names of the functions in an object's file.
 
+use std::fs::File;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use blazesym::symbolize::source::{Elf as ElfSource, Source};
 use blazesym::symbolize::{CodeInfo, Input, Sym, Symbolized, Symbolizer};
 
-use super::{Bound, Frame, Object, ObjectKind, nameless};
+use super::{Bound, Frame, Object, ObjectKind, debug_files, mini_debug, nameless};
 use crate::target::elf::{Elf, FileOffset, ObjectAddr};
 use crate::target::objects::path_of;
 
@@ -21,7 +22,7 @@ pub(super) fn lookup(object: &Object, bounds: &[Bound]) -> Option<Vec<(Bound, Ve
         bounds.iter().map(|bound| elf.object_addr(FileOffset(bound.offset))).collect();
     let asked: Vec<u64> = addrs.iter().flatten().map(|addr| addr.0).collect();
 
-    let mut found = found_at(&path_of(file), &asked).into_iter();
+    let mut found = found_in(&elf, file, object, &asked).into_iter();
     let named = bounds.iter().zip(addrs).map(|(bound, addr)| {
         let mut frame = nameless(*bound, Some(object));
         let mut frames = Vec::new();
@@ -42,9 +43,36 @@ pub(super) fn lookup(object: &Object, bounds: &[Bound]) -> Option<Vec<(Bound, Ve
     Some(named.collect())
 }
 
-/// The functions at each of these addresses, innermost first, without their place. Empty
-/// where nothing is known, and everywhere when the file cannot be understood.
-fn found_at(path: &Path, addrs: &[u64]) -> Vec<Vec<Frame>> {
+/// The functions at each of these addresses, innermost first, without their place. What one
+/// source does not name is asked of the next: the debug file, which says most, the object
+/// itself, the small table within it.
+fn found_in(elf: &Elf, file: &File, object: &Object, addrs: &[u64]) -> Vec<Vec<Frame>> {
+    let mut found = vec![Vec::new(); addrs.len()];
+    let folders = debug_files::folders(object);
+    let mut ask = |file: &File| {
+        let left: Vec<usize> = (0..addrs.len()).filter(|at| found[*at].is_empty()).collect();
+        let asked: Vec<u64> = left.iter().map(|at| addrs[*at]).collect();
+        if !asked.is_empty() {
+            for (at, frames) in left.into_iter().zip(found_at(&path_of(file), &folders, &asked)) {
+                found[at] = frames;
+            }
+        }
+    };
+    if elf.section(".debug_info").is_none()
+        && let Some(debug) = debug_files::find(elf, object)
+    {
+        ask(&debug);
+    }
+    ask(file);
+    if let Some(table) = mini_debug::unpack(elf) {
+        ask(&table);
+    }
+    found
+}
+
+/// The functions at each of these addresses, as this file knows them. Empty where nothing is
+/// known, and everywhere when the file cannot be understood.
+fn found_at(path: &Path, folders: &[PathBuf], addrs: &[u64]) -> Vec<Vec<Frame>> {
     // First with debug information, which may be broken where the symbols are not.
     for debug_syms in [true, false] {
         let mut source = ElfSource::new(path);
@@ -53,7 +81,7 @@ fn found_at(path: &Path, addrs: &[u64]) -> Vec<Vec<Frame>> {
         // The file is the target's: bytes in it that make the symbolizer panic must not
         // cost the measurement.
         let answer = catch_unwind(AssertUnwindSafe(|| {
-            let symbolizer = Symbolizer::new();
+            let symbolizer = Symbolizer::builder().set_debug_dirs(Some(folders)).build();
             let symbols = symbolizer.symbolize(&source, Input::VirtOffset(addrs)).ok()?;
             Some(symbols.into_iter().map(frames_of).collect())
         }));

@@ -1,3 +1,5 @@
+mod debug_files;
+
 use std::fs;
 
 use super::*;

@@ -237,6 +237,16 @@ impl<Data: AsRef<[u8]>> Elf<Data> {
         Ok(None)
     }
 
+    /// The bytes of the section of this name, as they lie in the file. `None` when there is no
+    /// such section, or none in the file.
+    pub fn section(&self, name: &str) -> Option<&[u8]> {
+        let bytes = self.data.as_ref();
+        let header = FileHeader64::<LittleEndian>::parse(bytes).ok()?;
+        let sections = header.sections(LittleEndian, bytes).ok()?;
+        let (_, section) = sections.section_by_name(LittleEndian, name.as_bytes())?;
+        section.data(LittleEndian, bytes).ok().filter(|data| !data.is_empty())
+    }
+
     /// Does the file define or ask for a symbol of one of these names?
     ///
     /// # Errors
