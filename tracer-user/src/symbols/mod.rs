@@ -7,6 +7,7 @@
 
 mod binder;
 mod debug_files;
+mod demangle;
 mod mini_debug;
 mod object_names;
 mod perf_map;

@@ -87,6 +87,33 @@ fn names_of_other_languages_are_demangled() {
     assert_eq!(next(), "mycrate::leaky");
 }
 
+/// A program whose function `leak_here` was renamed to these bytes, and where it was called from.
+fn renamed(name: &[u8]) -> Vec<Frame> {
+    use std::os::unix::ffi::OsStrExt as _;
+
+    let folder = Folder::new();
+    let source = format!(
+        "{SINK}void leak_here(void) {{ sink(); __asm__(\"\"); }}\n\
+         void next(void) {{ leak_here(); __asm__(\"\"); }}\n\
+         int main(void) {{ next(); getchar(); return 0; }}\n"
+    );
+    folder.compile("program", &source, &["-O1"]);
+    let rename = [b"leak_here=", name].concat();
+    let mut objcopy = std::process::Command::new("objcopy");
+    objcopy.arg("--redefine-sym").arg(std::ffi::OsStr::from_bytes(&rename));
+    let done = objcopy.arg(folder.path("program")).status().expect("objcopy");
+    assert!(done.success());
+    let mut program = folder.start("program");
+    names(&program.process(), program.addr())
+}
+
+#[test]
+fn a_name_may_hold_any_bytes() {
+    assert_eq!(functions(&renamed(b"ns;leak here 42")), ["ns;leak here 42"]);
+    assert_eq!(functions(&renamed("漏".repeat(200).as_bytes())), ["漏".repeat(200)]);
+    assert_eq!(functions(&renamed(b"a\xffb")), ["a\u{fffd}b"]);
+}
+
 #[test]
 fn a_replaced_program_is_named_from_what_runs() {
     let folder = Folder::new();
