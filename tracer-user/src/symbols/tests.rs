@@ -1,4 +1,5 @@
 mod debug_files;
+mod generated;
 
 use std::fs;
 
@@ -186,34 +187,6 @@ fn a_place_behind_every_symbol_is_object_and_offset() {
     assert_eq!(functions(&frames), ["?"]);
     assert!(frames[0].object.as_deref().is_some_and(|name| name.ends_with("/stripped.so")));
     assert!((0x1000..0x10000).contains(&frames[0].offset), "{:#x}", frames[0].offset);
-}
-
-#[test]
-fn generated_code_is_named_by_the_target_s_perf_map() {
-    let folder = Folder::new();
-    let source = r#"
-        #include <stdio.h>
-        #include <sys/mman.h>
-        int main(void) {
-            printf("%p\n", mmap(0, 4096, PROT_READ | PROT_WRITE | PROT_EXEC,
-                                MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
-            fflush(stdout); getchar(); return 0;
-        }
-    "#;
-    let mut program = folder.run(source, &[]);
-    let process = program.process();
-    let code = program.addr();
-    let mut binder = Binder::default();
-    let [inside, outside] = [code + 8, code + 0x100].map(|addr| binder.bind(SPACE, &process, addr));
-    assert!(inside.object.is_some());
-    let map = format!("/tmp/perf-{}.map", program.pid());
-    fs::write(&map, format!("{code:x} 20 leakHere app.js:3\n")).expect("/tmp is writable");
-    drop(program);
-    let names = symbolize(&binder, [inside, outside]);
-    fs::remove_file(map).expect("just written");
-    assert_eq!(functions(names.frames(inside)), ["leakHere app.js:3"]);
-    assert_eq!(functions(names.frames(outside)), ["?"]);
-    assert_eq!(names.frames(outside)[0].object, None);
 }
 
 #[test]
