@@ -134,6 +134,8 @@ fn symbolized(
         let symbolizer = builder.build();
         let symbols = symbolizer.symbolize(&source, Input::VirtOffset(addrs)).ok()?;
         let answer = |symbol| match symbol {
+            // A function that the debug information does not name may have a symbol.
+            Symbolized::Sym(symbol) if symbol.name.is_empty() => Answer::Refused,
             Symbolized::Sym(symbol) => Answer::Frames(frames_of(symbol)),
             Symbolized::Unknown(Reason::IgnoredError) => Answer::Refused,
             Symbolized::Unknown(_) => Answer::Frames(Vec::new()),
@@ -144,9 +146,12 @@ fn symbolized(
 }
 
 fn frames_of(symbol: Sym<'_>) -> Vec<Frame> {
-    // A symbol without a size reaches as far as the next one, if one believes in it. One
-    // that is too short by a function is a wrong name; none is only a missing one.
-    if symbol.name.is_empty() || (symbol.size.is_none() && symbol.offset > 0) {
+    // A symbol without a size reaches as far as the next one, if one believes in it. One that is too
+    // short by a function is a wrong name; none is only a missing one. Debug information of a
+    // function in several pieces, as compilers cut out what is seldom run, states neither size nor
+    // start, and holds for its pieces alone.
+    let is_in_pieces = symbol.addr == 0;
+    if symbol.size.is_none() && symbol.offset > 0 && !is_in_pieces {
         return Vec::new();
     }
     let Sym { name, code_info, inlined, .. } = symbol;

@@ -53,6 +53,31 @@ fn inlined_functions_and_lines() {
 }
 
 #[test]
+fn a_function_in_pieces_has_its_name_in_each() {
+    let folder = Folder::new();
+    let source = format!(
+        "{SINK}\n#include <stdlib.h>\n\
+         __attribute__((cold, noinline, noreturn)) void seldom(void) {{\n\
+         \x20   printf(\"%p\\n\", __builtin_return_address(0)); fflush(stdout);\n\
+         \x20   getchar(); exit(0);\n\
+         }}\n\
+         __attribute__((noinline)) int in_pieces(int n) {{\n\
+         \x20   sink();\n\
+         \x20   if (n == 1) seldom();\n\
+         \x20   return n + 1;\n\
+         }}\n\
+         int main(int n, char **v) {{ (void)v; return in_pieces(n); }}\n"
+    );
+    let mut program = folder.run(&source, &["-O2", "-g", "-freorder-blocks-and-partition"]);
+    let process = program.process();
+    let [often, seldom] = [program.addr(), program.addr()];
+    assert!(0x40 < often.abs_diff(seldom), "the compiler made one piece: {often:x} {seldom:x}");
+    for addr in [often, seldom] {
+        assert_eq!(functions(&names(&process, addr)), ["in_pieces"]);
+    }
+}
+
+#[test]
 fn the_caller_at_a_function_s_end_is_not_the_next_function() {
     let folder = Folder::new();
     let source = r#"
