@@ -24,7 +24,7 @@ crate::tests![
 ];
 
 #[track_caller]
-fn frame<'a>(session: &'a Session, is: impl Fn(&str) -> bool) -> &'a Frame {
+fn frame(session: &Session, is: impl Fn(&str) -> bool) -> &Frame {
     let mut frames = session.stacks.iter().flat_map(|stack| &stack.frames);
     let found = frames.find(|frame| frame.function.as_deref().is_some_and(&is));
     found.unwrap_or_else(|| panic!("no such frame:\n{}", session.listing()))
