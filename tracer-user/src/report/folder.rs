@@ -201,9 +201,9 @@ fn write_new(path: &Path, bytes: &[u8]) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::report::sample;
+    use crate::report::{GroupBy, sample};
 
-    const OPTIONS: Options = Options { top: 10, width: 80, color: false };
+    const OPTIONS: Options = Options { top: 10, width: 80, color: false, group_by: GroupBy::Stack };
 
     /// A folder that goes with the test.
     struct Place(PathBuf);

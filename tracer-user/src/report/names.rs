@@ -7,7 +7,8 @@ use super::model::Frame;
 
 /// Name of a stack whose frames were lost.
 pub const LOST: &str = "[stack lost]";
-const UNKNOWN: &str = "[unknown]";
+/// Name of a frame of which nothing is known.
+pub const UNKNOWN: &str = "[unknown]";
 
 /// Files, by how their names begin, that hold nothing but machinery.
 const OBJECTS: &[&str] = &[
@@ -53,9 +54,13 @@ const FUNCTIONS: &[&str] = &[
     "pvalloc",
     "realloc",
     "reallocarray",
+    "__strdup",
+    "__strndup",
+    "asprintf",
     "strdup",
     "strndup",
     "valloc",
+    "vasprintf",
     "xcalloc",
     "xmalloc",
     "xrealloc",
@@ -69,10 +74,19 @@ const FUNCTIONS: &[&str] = &[
 /// Beginnings of names that are machinery: allocation and containers of C++ and Rust, and
 /// families of allocation functions.
 const PREFIXES: &[&str] = &[
+    "<&T as alloc::",
+    "<&T as core::",
+    "<I as core::",
+    "<T as alloc::",
+    "<T as core::",
+    "<U as core::",
+    "<[T] as alloc::",
+    "<[T] as core::",
     "<alloc::",
     "<core::",
     "<hashbrown::",
     "<std::",
+    "<str as alloc::",
     "PyMem_",
     "_PyMem_",
     "__gnu_cxx::",
@@ -218,6 +232,13 @@ mod tests {
                 ("Cache::put(int)", "/opt/app"),
             ],
             "Cache::put(int)",
+        );
+        check(
+            &[
+                ("<T as alloc::slice::hack::ConvertVec>::to_vec", "/opt/app"),
+                ("<app::Session as core::clone::Clone>::clone", "/opt/app"),
+            ],
+            "<app::Session as core::clone::Clone>::clone",
         );
         check(
             &[

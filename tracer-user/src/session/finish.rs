@@ -17,7 +17,7 @@ use crate::{
     growth::{self, Budget, Growth, Losses, Notice, Outcome, judge, notices},
     ledger::Purpose,
     report::{
-        Options,
+        GroupBy, Options,
         folder::Folder as Files,
         merge,
         model::{self, Session},
@@ -146,7 +146,10 @@ impl Folder {
             .collect();
         session.notices.extend(unsearched(tracer));
         session.notices.extend(processes::not_followed(tracer)?);
-        self.files.write(&session, &Options { top: 20, width: 80, color: false })?;
+        self.files.write(
+            &session,
+            &Options { top: 20, width: 80, color: false, group_by: GroupBy::Stack },
+        )?;
         Ok(Finished { session, folder: self.files.path().to_owned() })
     }
 
