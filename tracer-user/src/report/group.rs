@@ -7,6 +7,7 @@
 use std::borrow::Cow;
 use std::collections::HashMap;
 use std::hash::Hash;
+use std::sync::Arc;
 
 use super::model::{Frame, Stack};
 use super::names;
@@ -65,7 +66,7 @@ pub(super) struct Row<'a> {
     /// Bytes gained in each measured batch.
     pub(super) per_batch: Vec<i64>,
     /// Of the first of its stacks.
-    frames: &'a [Frame],
+    frames: &'a [Arc<Frame>],
 }
 
 /// The rows that gained, most gained first.
@@ -146,7 +147,7 @@ impl<'a> Row<'a> {
 }
 
 /// The object whose function names the stack.
-fn object(frames: &[Frame]) -> &str {
+fn object(frames: &[Arc<Frame>]) -> &str {
     match names::best(frames) {
         None => names::LOST,
         Some(Frame { object: Some(object), .. }) if !object.is_empty() => object,
@@ -157,7 +158,7 @@ fn object(frames: &[Frame]) -> &str {
 
 /// What makes two frames the same: everything but the address.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
-struct Place<'a> {
+pub(super) struct Place<'a> {
     function: Option<&'a str>,
     object: Option<&'a str>,
     offset: Option<u64>,
@@ -167,7 +168,7 @@ struct Place<'a> {
 }
 
 impl<'a> Place<'a> {
-    fn of(frame: &'a Frame) -> Self {
+    pub(super) fn of(frame: &'a Frame) -> Self {
         let Frame { function, object, offset, file, line, inlined, address: _ } = frame;
         let (function, object) = (function.as_deref(), object.as_deref());
         Self {
@@ -183,10 +184,10 @@ impl<'a> Place<'a> {
 
 /// A number for each place: a stack of numbers is a tenth of one of places.
 #[derive(Default)]
-struct Numbers<'a>(HashMap<Place<'a>, u32>);
+pub(super) struct Numbers<'a>(HashMap<Place<'a>, u32>);
 
 impl<'a> Numbers<'a> {
-    fn of(&mut self, place: Place<'a>) -> u32 {
+    pub(super) fn of(&mut self, place: Place<'a>) -> u32 {
         let next = u32::try_from(self.0.len()).unwrap_or(u32::MAX);
         *self.0.entry(place).or_insert(next)
     }
@@ -194,7 +195,7 @@ impl<'a> Numbers<'a> {
 
 /// The frames without those of a function, or of a cycle of functions, that called itself: of
 /// each such run the innermost turn is left, where the memory was asked for.
-pub(super) fn collapsed(frames: &[Frame]) -> Vec<&Frame> {
+pub(super) fn collapsed(frames: &[Arc<Frame>]) -> Vec<&Frame> {
     let is_same = |one: &&Frame, other: &&Frame| {
         let same = one.function == other.function && one.object == other.object;
         // Two places without a name may be two functions.
@@ -203,7 +204,7 @@ pub(super) fn collapsed(frames: &[Frame]) -> Vec<&Frame> {
     };
     let mut left: Vec<&Frame> = Vec::new();
     for frame in frames {
-        left.push(frame);
+        left.push(&**frame);
         let repeated = (1..=LONGEST_CYCLE.min(left.len() / 2)).find(|cycle| {
             let (before, last) = left.split_at(left.len() - cycle);
             let before = &before[before.len() - cycle..];
@@ -245,7 +246,7 @@ mod tests {
     fn the_turn_that_allocates_is_left() {
         let session = sample::session(&[(1, &["f", "f", "f", "main"])]);
         let frames = &session.stacks[0].frames;
-        assert_eq!(collapsed(frames)[0], &frames[0]);
+        assert_eq!(collapsed(frames)[0], &*frames[0]);
     }
 
     fn figures(rows: &[Row<'_>]) -> Vec<(String, i64)> {
@@ -265,6 +266,7 @@ mod tests {
         ]);
         // A call is at one place, however deep.
         for frame in session.stacks.iter_mut().flat_map(|stack| &mut stack.frames) {
+            let frame = Arc::make_mut(frame);
             (frame.offset, frame.line) = (None, None);
         }
         let rows = grown(&session.stacks, GroupBy::Stack);
@@ -278,8 +280,8 @@ mod tests {
     fn a_row_of_several_lines_names_none() {
         let mut session = sample::session(&[(100, &["f", "main"]), (50, &["f", "main"])]);
         for (line, stack) in (7..).zip(&mut session.stacks) {
-            stack.frames[0].file = Some("f.c".to_owned());
-            stack.frames[0].line = Some(line);
+            let frame = Arc::make_mut(&mut stack.frames[0]);
+            (frame.file, frame.line) = (Some("f.c".to_owned()), Some(line));
         }
         let rows = grown(&session.stacks, GroupBy::Stack);
         assert_eq!(rows.iter().map(|row| row.line).collect::<Vec<_>>(), [Some(7), Some(8)]);
@@ -297,10 +299,11 @@ mod tests {
             (-60, &["gives", "main"]),
         ]);
         for frame in session.stacks.iter_mut().flat_map(|stack| &mut stack.frames) {
-            frame.object = Some("/opt/app".to_owned());
+            Arc::make_mut(frame).object = Some("/opt/app".to_owned());
         }
-        session.stacks[0].frames[1].object = Some("/lib/libdecode.so".to_owned());
-        session.stacks[2].frames[0].object = None;
+        let decode = Arc::make_mut(&mut session.stacks[0].frames[1]);
+        decode.object = Some("/lib/libdecode.so".to_owned());
+        Arc::make_mut(&mut session.stacks[2].frames[0]).object = None;
         let rows = grown(&session.stacks, GroupBy::Object);
         assert_eq!(
             figures(&rows),

@@ -7,6 +7,7 @@ pub mod escape;
 pub mod flamegraph;
 pub mod folded;
 pub mod folder;
+mod frames;
 mod group;
 pub mod json;
 pub mod markdown;

@@ -1,7 +1,8 @@
 //! How a frame is called, and which frame best names a stack: the first one, from the
 //! allocator outwards, that is not the machinery through which everybody allocates.
 
-use std::borrow::Cow;
+use std::borrow::{Borrow, Cow};
+use std::sync::Arc;
 
 use super::model::Frame;
 
@@ -128,7 +129,7 @@ const THREAD_STARTS: &[&str] = &[
 ];
 
 /// Is the outermost of these frames the start of a thread?
-pub fn reaches_thread_start(frames: &[Frame]) -> bool {
+pub fn reaches_thread_start(frames: &[Arc<Frame>]) -> bool {
     frames
         .last()
         .and_then(|frame| frame.function.as_deref())
@@ -148,16 +149,16 @@ pub fn of(frame: &Frame) -> Cow<'_, str> {
 
 /// The frame that best names a stack whose frames go from the allocator's caller outwards:
 /// the first that is no machinery; when all are, the first with a function; else the first.
-pub fn best(frames: &[Frame]) -> Option<&Frame> {
-    frames
-        .iter()
+pub fn best<F: Borrow<Frame>>(frames: &[F]) -> Option<&Frame> {
+    let frames = || frames.iter().map(Borrow::borrow);
+    frames()
         .find(|frame| !is_machinery(frame))
-        .or_else(|| frames.iter().find(|frame| frame.function.is_some()))
-        .or_else(|| frames.first())
+        .or_else(|| frames().find(|frame| frame.function.is_some()))
+        .or_else(|| frames().next())
 }
 
 /// How a stack is called in a table.
-pub fn of_stack(frames: &[Frame]) -> Cow<'_, str> {
+pub fn of_stack<F: Borrow<Frame>>(frames: &[F]) -> Cow<'_, str> {
     best(frames).map_or(Cow::Borrowed(LOST), of)
 }
 

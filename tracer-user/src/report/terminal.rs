@@ -2,6 +2,7 @@
 
 use std::fmt::Write as _;
 use std::path::Path;
+use std::sync::Arc;
 
 use super::group::{self, Row};
 use super::model::{Frame, Holds, Mapping, Session, Verdict};
@@ -43,7 +44,7 @@ pub struct Outstanding {
     /// Blocks outstanding.
     pub blocks: u64,
     /// From the allocator's caller outwards; empty when the stack was lost.
-    pub frames: Vec<Frame>,
+    pub frames: Vec<Arc<Frame>>,
 }
 
 /// What is outstanding at `time` (`HH:MM:SS`), the stacks in the order that they are given.
@@ -334,7 +335,7 @@ impl Named {
     }
 
     /// The frame that best names the stack.
-    fn of_stack(frames: &[Frame]) -> Self {
+    fn of_stack(frames: &[Arc<Frame>]) -> Self {
         let best = names::best(frames);
         let file = best.and_then(|frame| frame.file.as_deref());
         Self::new(&names::of_stack(frames), file, best.and_then(|frame| frame.line))

@@ -10,7 +10,7 @@ use anyhow::Context as _;
 use jiff::Zoned;
 use tracer_common::event::StackEnd;
 
-use super::{DriveError, Plan, Tracer, processes, start::Child};
+use super::{DriveError, Plan, Tracer, processes, progress::Progress, start::Child};
 use crate::{
     batches::{self, Change},
     exit,
@@ -129,6 +129,8 @@ impl Folder {
             (model::Verdict::Inconclusive, true) => exit::INCONCLUSIVE,
         };
         let changed = tracer.batches().changed_stacks();
+        let progress = Progress::line(plan.progress);
+        progress.stage(format!("naming {} stacks", changed.len()));
         session.stacks = stacks(tracer, &changed);
         session.mappings = merge::mappings(mappings(tracer));
         processes::name_makers(tracer, &mut session.processes);
@@ -146,6 +148,7 @@ impl Folder {
             .collect();
         session.notices.extend(unsearched(tracer));
         session.notices.extend(processes::not_followed(tracer)?);
+        progress.stage("writing the session");
         self.files.write(
             &session,
             &Options { top: 20, width: 80, color: false, group_by: GroupBy::Stack },

@@ -40,7 +40,7 @@ struct Link<'a> {
 pub(super) fn find(elf: &Elf, object: &Object) -> Option<File> {
     let own = File::open("/").ok();
     let roots = [object.root.as_deref(), own.as_ref()];
-    let link = elf.section(".gnu_debuglink").and_then(debug_link);
+    let link = elf.section(".gnu_debuglink").and_then(|(_, bytes)| debug_link(bytes));
     let id = elf.build_id.as_deref();
     roots.into_iter().flatten().find_map(|root| {
         let by_id = id.and_then(by_build_id).and_then(|path| open_below(root, &path).ok());

@@ -21,7 +21,8 @@ const DECODER_MEMORY: u64 = 80 << 20;
 
 /// The table of this object as a file of its own, without a path.
 pub(super) fn unpack(elf: &Elf) -> Option<File> {
-    unpacked(elf.section(".gnu_debugdata")?, LARGEST).ok()
+    let (_, packed) = elf.section(".gnu_debugdata")?;
+    unpacked(packed, LARGEST).ok()
 }
 
 fn unpacked(packed: &[u8], largest: u64) -> io::Result<File> {

@@ -10,8 +10,8 @@ use std::fs::File;
 use memmap2::Mmap;
 use object::elf::{
     ELFCLASS32, ELFMAG, ET_EXEC, FileHeader64, NT_GNU_BUILD_ID, PF_X, PT_INTERP, PT_LOAD, PT_NOTE,
-    ProgramHeader64, Rela64, SHN_UNDEF, SHT_DYNSYM, SHT_SYMTAB, STB_GLOBAL, STB_LOCAL, STB_WEAK,
-    STT_FUNC, STT_GNU_IFUNC, STV_HIDDEN, STV_INTERNAL, Sym64,
+    ProgramHeader64, Rela64, SHF_COMPRESSED, SHN_UNDEF, SHT_DYNSYM, SHT_SYMTAB, STB_GLOBAL,
+    STB_LOCAL, STB_WEAK, STT_FUNC, STT_GNU_IFUNC, STV_HIDDEN, STV_INTERNAL, Sym64,
 };
 use object::read::elf::{
     FileHeader as _, ProgramHeader as _, Rela as _, SectionHeader as _, Sym as _,
@@ -209,6 +209,20 @@ impl<Data: AsRef<[u8]>> Elf<Data> {
         self.data.as_ref().get(usize::try_from(start).ok()?..usize::try_from(end).ok()?)
     }
 
+    /// The section of this name: where it is loaded, and its bytes. `None` when there is none, or
+    /// none that can be read as it lies there.
+    pub fn section(&self, name: &str) -> Option<(ObjectAddr, &[u8])> {
+        let bytes = self.data.as_ref();
+        let header = FileHeader64::<LittleEndian>::parse(bytes).ok()?;
+        let sections = header.sections(LittleEndian, bytes).ok()?;
+        let (_, section) = sections.section_by_name(LittleEndian, name.as_bytes())?;
+        if section.sh_flags(LittleEndian) & u64::from(SHF_COMPRESSED) != 0 {
+            return None;
+        }
+        let data = section.data(LittleEndian, bytes).ok()?;
+        (!data.is_empty()).then_some((ObjectAddr(section.sh_addr(LittleEndian)), data))
+    }
+
     /// Where the loader makes the pointer at `slot` point.
     ///
     /// # Errors
@@ -236,16 +250,6 @@ impl<Data: AsRef<[u8]>> Elf<Data> {
             return Ok(Some(Pointee::Elsewhere(String::from_utf8_lossy(name).into_owned())));
         }
         Ok(None)
-    }
-
-    /// The bytes of the section of this name, as they lie in the file. `None` when there is no
-    /// such section, or none in the file.
-    pub fn section(&self, name: &str) -> Option<&[u8]> {
-        let bytes = self.data.as_ref();
-        let header = FileHeader64::<LittleEndian>::parse(bytes).ok()?;
-        let sections = header.sections(LittleEndian, bytes).ok()?;
-        let (_, section) = sections.section_by_name(LittleEndian, name.as_bytes())?;
-        section.data(LittleEndian, bytes).ok().filter(|data| !data.is_empty())
     }
 
     /// The functions whose symbols cover these addresses; in bytes, since a name may be any. None
