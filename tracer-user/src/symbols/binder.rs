@@ -1,8 +1,10 @@
 //! Binds addresses to objects while the target still maps them.
 
 use std::fs::File;
+use std::os::unix::fs::FileExt as _;
 use std::rc::Rc;
 
+use object::elf::ELFMAG;
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::target::arrivals::Arrivals;
@@ -63,6 +65,9 @@ pub struct Object {
     pub kind: ObjectKind,
     /// The root of the process that mapped it first, below which its debug file may lie.
     pub root: Option<Rc<File>>,
+    /// A file that is no object file. Runtimes that map generated code twice, to write it and to
+    /// execute it, do so by way of a file in memory.
+    pub may_be_generated: bool,
 }
 
 /// What makes two mappings one object.
@@ -222,6 +227,9 @@ impl Binder {
             return self.without_file(space, process, address, Some(object));
         }
         let offset = mapping.offset.wrapping_add(address - mapping.start);
+        if self.object(object).is_some_and(|object| object.may_be_generated) {
+            return Bound { offset, ..self.without_file(space, process, address, Some(object)) };
+        }
         Bound { address, object: Some(object), offset, space: None, seen: 0 }
     }
 
@@ -272,8 +280,17 @@ impl Binder {
         };
         let id = ObjectId(u32::try_from(self.objects.len()).unwrap_or(u32::MAX));
         let root = mapping.has_file().then(|| self.roots.of(process)).flatten();
-        self.objects.push(Object { name, kind, root });
+        let may_be_generated = match &kind {
+            ObjectKind::File(Some(file)) => !is_object_file(file),
+            ObjectKind::File(None) | ObjectKind::Kernel | ObjectKind::Anonymous => false,
+        };
+        self.objects.push(Object { name, kind, root, may_be_generated });
         self.ids.insert(key, id);
         id
     }
+}
+
+fn is_object_file(file: &File) -> bool {
+    let mut magic = [0; ELFMAG.len()];
+    file.read_exact_at(&mut magic, 0).is_ok() && magic == ELFMAG
 }

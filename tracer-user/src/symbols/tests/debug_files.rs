@@ -108,6 +108,7 @@ fn a_file_below_the_root_of_the_target_is_found_by_build_id() {
         name: "/opt/program".to_owned(),
         kind: ObjectKind::Anonymous,
         root: Some(Rc::new(File::open(root).expect("a folder"))),
+        may_be_generated: false,
     };
     let elf = Elf::open(&File::open(folder.path("program")).expect("compiled")).expect("an object");
     let found = find(&elf, &object(&folder.path("root"))).expect("its debug file");

@@ -124,6 +124,31 @@ fn a_table_of_another_user_is_not_read() {
     assert_eq!(name(&binder, bound), "planted");
 }
 
+#[test]
+fn code_that_is_mapped_twice_is_named_too() {
+    let folder = Folder::new();
+    let source = GENERATES
+        .replace(
+            "#include <fcntl.h>",
+            "#define _GNU_SOURCE\n#include <fcntl.h>\n#include <unistd.h>",
+        )
+        .replace(
+            "int dump =",
+            "int code = memfd_create(\"twice\", 0); (void)!ftruncate(code, 4096); int dump =",
+        )
+        .replace("MAP_PRIVATE | MAP_ANONYMOUS, -1, 0", "MAP_SHARED, code, 0");
+    let mut program = folder.run(&source, &[]);
+    let process = program.process();
+    let code = program.addr();
+    let mut binder = Binder::default();
+    let [inside, outside] = [code + 8, code + 0x100].map(|addr| binder.bind(SPACE, &process, addr));
+    let table = Table::of(&program);
+    table.append(&format!("{code:x} 20 twice"));
+    assert_eq!(name(&binder, inside), "twice");
+    let nameless = frame(&binder, outside);
+    assert_eq!((nameless.object.as_deref(), nameless.offset), (Some("/memfd:twice"), 0xff));
+}
+
 /// A dump in which a function was loaded at this time.
 fn record(time: u64, start: u64, name: &[u8]) -> Vec<u8> {
     let body = [&[0; 8][..], &[start, start, 0x20, 1].map(u64::to_ne_bytes).concat(), name, b"\0"];
