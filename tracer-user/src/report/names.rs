@@ -113,6 +113,27 @@ const PREFIXES: &[&str] = &[
     "ztryrealloc",
 ];
 
+/// Files, by how their names begin, that run scripts and other generated code.
+const RUNTIME_OBJECTS: &[&str] =
+    &["libcoreclr.so", "libjvm.so", "libnode.so", "libpython", "python2", "python3"];
+/// Programs that do; the beginning of their names would be that of others.
+const RUNTIME_PROGRAMS: &[&str] = &["node"];
+
+/// Beginnings of names of functions that run scripts, where they are linked into a program.
+const RUNTIME_PREFIXES: &[&str] =
+    &["Builtins_", "Py", "_Py", "napi_", "node::", "py_trampoline_evaluator", "v8::", "v8impl::"];
+
+/// Beginnings of names of generated code that is the runtime's, not a script's.
+const GLUE_PREFIXES: &[&str] = &[
+    "Builtin:",
+    "BytecodeHandler:",
+    "Interpreter",
+    "Stub:",
+    "StubRoutines",
+    "py_trampoline",
+    "vtable chunks",
+];
+
 /// Functions of the C library at which every thread begins. Nothing calls them, so a stack
 /// that ends there is whole, whatever the walk found beyond.
 const THREAD_STARTS: &[&str] = &[
@@ -149,10 +170,15 @@ pub fn of(frame: &Frame) -> Cow<'_, str> {
 
 /// The frame that best names a stack whose frames go from the allocator's caller outwards:
 /// the first that is no machinery; when all are, the first with a function; else the first.
+///
+/// A runtime allocates for the script that it runs: where the first is of a runtime, it is the
+/// script's function that called it, if that has a name.
 pub fn best<F: Borrow<Frame>>(frames: &[F]) -> Option<&Frame> {
     let frames = || frames.iter().map(Borrow::borrow);
-    frames()
-        .find(|frame| !is_machinery(frame))
+    let script = frames().find(|frame| !is_machinery(frame) && !is_runtime(frame));
+    script
+        .filter(|frame| is_script(frame))
+        .or_else(|| frames().find(|frame| !is_machinery(frame)))
         .or_else(|| frames().find(|frame| frame.function.is_some()))
         .or_else(|| frames().next())
 }
@@ -163,16 +189,36 @@ pub fn of_stack<F: Borrow<Frame>>(frames: &[F]) -> Cow<'_, str> {
 }
 
 fn is_machinery(frame: &Frame) -> bool {
-    let in_object = frame.object.as_deref().is_some_and(|object| {
-        let name = file_name(object);
-        OBJECTS.iter().any(|prefix| name.starts_with(prefix))
-    });
+    let in_object =
+        frame.object.as_deref().is_some_and(|object| begins(file_name(object), OBJECTS));
     let by_name = frame.function.as_deref().is_some_and(|function| {
         let name = without_types(function);
-        FUNCTIONS.contains(&name) || PREFIXES.iter().any(|prefix| name.starts_with(prefix))
+        FUNCTIONS.contains(&name) || begins(name, PREFIXES)
     });
     // A frame without a name says less than its caller.
     in_object || by_name || (frame.function.is_none() && frame.object.is_none())
+}
+
+fn is_runtime(frame: &Frame) -> bool {
+    let Some(object) = frame.object.as_deref() else {
+        return frame.function.as_deref().is_some_and(|name| begins(name, GLUE_PREFIXES));
+    };
+    let name = file_name(object);
+    begins(name, RUNTIME_OBJECTS)
+        || RUNTIME_PROGRAMS.contains(&name)
+        || frame
+            .function
+            .as_deref()
+            .is_some_and(|name| begins(without_types(name), RUNTIME_PREFIXES))
+}
+
+/// Is it generated code that somebody wrote?
+fn is_script(frame: &Frame) -> bool {
+    frame.object.is_none() && frame.function.is_some()
+}
+
+fn begins(name: &str, prefixes: &[&str]) -> bool {
+    prefixes.iter().any(|prefix| name.starts_with(prefix))
 }
 
 fn file_name(path: &str) -> &str {
@@ -249,6 +295,37 @@ mod tests {
             ],
             "app::Session::open",
         );
+    }
+
+    #[test]
+    fn what_a_runtime_allocates_is_its_script_s() {
+        let node = [
+            ("operator new[](unsigned long)", "/usr/lib/libstdc++.so.6"),
+            (
+                "node::NodeArrayBufferAllocator::AllocateUninitialized(unsigned long)",
+                "/usr/bin/node",
+            ),
+            ("v8::ArrayBuffer::New(v8::Isolate*, unsigned long)", "/usr/bin/node"),
+            ("Builtins_CEntry_Return1_ArgvOnStack_BuiltinExit", "/usr/bin/node"),
+        ];
+        let scripts = [("Builtin:ArrayMap", ""), ("leakHere", ""), ("main", "")];
+        check(&[&node[..], &scripts].concat(), "leakHere");
+        // A script without a name is none to be preferred.
+        check(&[&node[..], &[("", ""), ("main", "/usr/bin/node")]].concat(), node[1].0);
+        check(&node, node[1].0);
+        let python = [("PyList_New", "/usr/lib/libpython3.12.so.1.0"), ("leak_here", "")];
+        check(&python, "leak_here");
+        let java = [("os::malloc(unsigned long)", "/jvm/server/libjvm.so")];
+        check(
+            &[&java[..], &[("StubRoutines (1)", ""), ("void Leak.main()", "")]].concat(),
+            "void Leak.main()",
+        );
+        // An addon's own function is what its author looks for.
+        let addon = [("addon_leaks", "/app/addon.node"), node[2], ("leakHere", "")];
+        check(&addon, "addon_leaks");
+        // A program that calls a runtime's library is not its script.
+        let embeds = [("PyList_New", "/usr/lib/libpython3.12.so.1.0"), ("embeds", "/opt/app")];
+        check(&embeds, "PyList_New");
     }
 
     #[test]
