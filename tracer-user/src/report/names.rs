@@ -123,6 +123,9 @@ const RUNTIME_PROGRAMS: &[&str] = &["node"];
 const RUNTIME_PREFIXES: &[&str] =
     &["Builtins_", "Py", "_Py", "napi_", "node::", "py_trampoline_evaluator", "v8::", "v8impl::"];
 
+/// Beginnings of names of scripts that come with a runtime.
+const RUNTIME_FILES: &[&str] = &["<frozen ", "node:"];
+
 /// Beginnings of names of generated code that is the runtime's, not a script's.
 const GLUE_PREFIXES: &[&str] = &[
     "Builtin:",
@@ -201,7 +204,9 @@ fn is_machinery(frame: &Frame) -> bool {
 
 fn is_runtime(frame: &Frame) -> bool {
     let Some(object) = frame.object.as_deref() else {
-        return frame.function.as_deref().is_some_and(|name| begins(name, GLUE_PREFIXES));
+        let file = frame.file.as_deref().unwrap_or_default();
+        let function = frame.function.as_deref().unwrap_or_default();
+        return begins(file, RUNTIME_FILES) || begins(function, GLUE_PREFIXES);
     };
     let name = file_name(object);
     begins(name, RUNTIME_OBJECTS)
@@ -313,6 +318,11 @@ mod tests {
         // A script without a name is none to be preferred.
         check(&[&node[..], &[("", ""), ("main", "/usr/bin/node")]].concat(), node[1].0);
         check(&node, node[1].0);
+        let mut frames: Vec<_> = scripts[1..].iter().map(|(name, _)| frame(name, "")).collect();
+        frames.insert(0, frame("alloc", ""));
+        frames.insert(0, frame(node[1].0, node[1].1));
+        frames[1].file = Some("node:buffer".to_owned());
+        assert_eq!(of_stack(&frames), "leakHere");
         let python = [("PyList_New", "/usr/lib/libpython3.12.so.1.0"), ("leak_here", "")];
         check(&python, "leak_here");
         let java = [("os::malloc(unsigned long)", "/jvm/server/libjvm.so")];
