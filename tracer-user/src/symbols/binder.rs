@@ -190,7 +190,8 @@ impl Binder {
         if let Some(map) = self.spaces.remove(&space)
             && map.generated.is_some()
         {
-            let AddressMap { generated, dump, .. } = map;
+            let AddressMap { mut generated, dump, .. } = map;
+            generated.iter_mut().for_each(GeneratedNames::close);
             let kept = AddressMap { generated, dump, ..AddressMap::default() };
             self.spaces.insert(space, kept);
         }
@@ -241,7 +242,9 @@ impl Binder {
         object: Option<ObjectId>,
     ) -> Bound {
         let map = self.spaces.entry(space).or_default();
-        let names = map.generated.get_or_insert_with(|| GeneratedNames::of(process));
+        let roots = &mut self.roots;
+        let names =
+            map.generated.get_or_insert_with(|| GeneratedNames::of(process, roots.tmp_of(process)));
         let seen = names.progress(map.dump.is_some());
         Bound { address, object, offset: address, space: Some(space), seen }
     }

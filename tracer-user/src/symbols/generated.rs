@@ -9,6 +9,7 @@ use std::fs::{File, Metadata, OpenOptions};
 use std::io::{BufReader, Read as _, Seek as _};
 use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
 use std::path::Path;
+use std::rc::Rc;
 
 use nix::time::{ClockId, clock_gettime};
 use nix::unistd::{SysconfVar, sysconf};
@@ -43,9 +44,8 @@ pub(super) fn is_dump(path: &OsStr) -> bool {
 /// A process's own table of text, as far as it is there yet.
 #[derive(Debug)]
 pub(super) struct GeneratedNames {
-    /// The process's `/tmp`, which may be another than ours. Held open because it cannot be
-    /// reached any more when the process has ended.
-    tmp: Option<File>,
+    /// The process's `/tmp`.
+    tmp: Option<Rc<File>>,
     file_name: String,
     /// Who may have written it.
     uid: u32,
@@ -58,18 +58,18 @@ pub(super) struct GeneratedNames {
 }
 
 impl GeneratedNames {
-    pub(super) fn of(process: &Process) -> Self {
-        let tmp = OpenOptions::new()
-            .read(true)
-            .custom_flags(libc::O_PATH | libc::O_DIRECTORY)
-            .open(format!("/proc/{}/root/tmp", process.pid));
+    pub(super) fn of(process: &Process, tmp: Option<Rc<File>>) -> Self {
         let pid = process.status().map_or(process.pid, |status| status.inner_pid());
         let (uid, started) = (process.uid, started(process));
         let file_name = format!("perf-{pid}.map");
-        let mut names =
-            Self { tmp: tmp.ok(), file_name, uid, started, found: None, n_bound: Cell::new(0) };
+        let mut names = Self { tmp, file_name, uid, started, found: None, n_bound: Cell::new(0) };
         names.found = names.open();
         names
+    }
+
+    /// The process has ended; what it wrote can still be read.
+    pub(super) fn close(&mut self) {
+        self.found = None;
     }
 
     /// How far the names are written now: the time where they are dumped, else the table's bytes.
