@@ -39,7 +39,7 @@ fn path(stack: &Stack) -> String {
         [] => names::LOST.to_owned(),
         frames => {
             let names = group::collapsed(frames).into_iter().rev();
-            names.map(|frame| escape::folded(&names::of(frame))).collect::<Vec<_>>().join(";")
+            names.map(|frame| escape::folded(&names::alone(frame))).collect::<Vec<_>>().join(";")
         }
     }
 }

@@ -83,8 +83,9 @@ pub(super) fn grown(stacks: &[Stack], by: GroupBy) -> Vec<Row<'_>> {
         GroupBy::Function => gather(
             stacks,
             stacks.iter().map(|stack| {
-                let object = names::best(&stack.frames).and_then(|frame| frame.object.as_deref());
-                (names::of_stack(&stack.frames), object)
+                let best = names::best(&stack.frames);
+                let object = best.and_then(|frame| frame.object.as_deref());
+                (best.map_or(Cow::Borrowed(names::LOST), names::alone), object)
             }),
         ),
         GroupBy::Object => {
@@ -198,6 +199,9 @@ impl<'a> Numbers<'a> {
 pub(super) fn collapsed(frames: &[Arc<Frame>]) -> Vec<&Frame> {
     let is_same = |one: &&Frame, other: &&Frame| {
         let same = one.function == other.function && one.object == other.object;
+        // Functions of scripts are told apart by where they begin.
+        let same =
+            same && (one.object.is_some() || (&one.file, one.line) == (&other.file, other.line));
         // Two places without a name may be two functions.
         same && (one.function.is_some()
             || one.offset == other.offset && one.address == other.address)
@@ -287,6 +291,19 @@ mod tests {
         assert_eq!(rows.iter().map(|row| row.line).collect::<Vec<_>>(), [Some(7), Some(8)]);
         let rows = grown(&session.stacks, GroupBy::Function);
         assert_eq!((rows.len(), rows[0].file, rows[0].line), (1, Some("f.c"), None));
+    }
+
+    #[test]
+    fn functions_of_scripts_that_have_no_name_are_apart() {
+        let mut session = sample::session(&[(100, &["f", "f", "main"]), (50, &["f", "main"])]);
+        let frames = session.stacks.iter_mut().flat_map(|stack| &mut stack.frames);
+        for (line, frame) in (7..).zip(frames) {
+            let frame = Arc::make_mut(frame);
+            (frame.object, frame.file, frame.line) = (None, Some("a.js".to_owned()), Some(line));
+        }
+        assert_eq!(collapsed(&session.stacks[0].frames).len(), 3);
+        let rows = grown(&session.stacks, GroupBy::Function);
+        assert_eq!(figures(&rows), [row("f", 100), row("f", 50)]);
     }
 
     #[test]

@@ -171,6 +171,17 @@ pub fn of(frame: &Frame) -> Cow<'_, str> {
     }
 }
 
+/// As [`of`], where no source file stands beside it: a function of a script with its place, since
+/// scripts have many functions of one name, or of none.
+pub fn alone(frame: &Frame) -> Cow<'_, str> {
+    let name = of(frame);
+    match (&frame.object, &frame.file, frame.line) {
+        (None, Some(file), Some(line)) => format!("{name} {}:{line}", file_name(file)).into(),
+        (None, Some(file), None) => format!("{name} {}", file_name(file)).into(),
+        _ => name,
+    }
+}
+
 /// The frame that best names a stack whose frames go from the allocator's caller outwards:
 /// the first that is no machinery; when all are, the first with a function; else the first.
 ///
@@ -362,6 +373,17 @@ mod tests {
         check(&[("", "")], "[unknown]");
         check(&[("", ""), ("jit_entry", "")], "jit_entry");
         check(&[], "[stack lost]");
+    }
+
+    #[test]
+    fn functions_of_scripts_are_told_apart_by_their_places() {
+        let mut script = frame("(anonymous)", "");
+        script.file = Some("/app/leak.js".to_owned());
+        assert_eq!(alone(&script), "(anonymous) leak.js");
+        script.line = Some(3);
+        assert_eq!(alone(&script), "(anonymous) leak.js:3");
+        script.object = Some("/opt/app".to_owned());
+        assert_eq!(alone(&script), "(anonymous)");
     }
 
     #[test]
