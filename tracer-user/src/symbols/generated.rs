@@ -5,7 +5,7 @@
 
 use std::cell::Cell;
 use std::ffi::OsStr;
-use std::fs::{File, Metadata, OpenOptions};
+use std::fs::{self, File, Metadata, OpenOptions};
 use std::io::{BufReader, Read as _, Seek as _};
 use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
 use std::path::Path;
@@ -17,7 +17,7 @@ use rustc_hash::FxHashMap;
 
 use super::{Bound, jitdump, perf_map};
 use crate::target::objects::path_of;
-use crate::target::process::Process;
+use crate::target::process::{Process, Status};
 
 /// An address, and how far the names were written when it was seen: bytes of the table of text,
 /// or the time.
@@ -47,8 +47,9 @@ pub(super) struct GeneratedNames {
     /// The process's `/tmp`.
     tmp: Option<Rc<File>>,
     file_name: String,
-    /// Who may have written it.
-    uid: u32,
+    /// Who may have written it: the process as whom it runs and ran, and the administrators, ours
+    /// and those of its user namespace.
+    owners: Vec<u32>,
     /// When the process started, in seconds of the wall clock.
     started: i64,
     /// The table, once it was found.
@@ -59,10 +60,15 @@ pub(super) struct GeneratedNames {
 
 impl GeneratedNames {
     pub(super) fn of(process: &Process, tmp: Option<Rc<File>>) -> Self {
-        let pid = process.status().map_or(process.pid, |status| status.inner_pid());
-        let (uid, started) = (process.uid, started(process));
+        let status = process.status().ok();
+        let pid = status.as_ref().map_or(process.pid, Status::inner_pid);
+        let map = fs::read_to_string(format!("/proc/{}/uid_map", process.pid)).unwrap_or_default();
+        let now = status.map(|status| status.uid);
+        let owners = [Some(0), Some(process.uid), now, root_id(&map)];
+        let (owners, started) = (owners.into_iter().flatten().collect(), started(process));
         let file_name = format!("perf-{pid}.map");
-        let mut names = Self { tmp, file_name, uid, started, found: None, n_bound: Cell::new(0) };
+        let mut names =
+            Self { tmp, file_name, owners, started, found: None, n_bound: Cell::new(0) };
         names.found = names.open();
         names
     }
@@ -104,9 +110,18 @@ impl GeneratedNames {
     /// to `/tmp`: names of another program would be wrong names.
     fn is_own(&self, file: &Metadata) -> bool {
         file.is_file()
-            && (file.uid() == self.uid || file.uid() == 0)
+            && self.owners.contains(&file.uid())
             && self.started <= file.mtime().saturating_add(CLOCK_SLACK)
     }
+}
+
+/// Who is user 0 in a user namespace: lines of first user within, first user here, and how many.
+fn root_id(uid_map: &str) -> Option<u32> {
+    uid_map.lines().find_map(|line| {
+        let mut fields = line.split_whitespace();
+        let (within, here) = (fields.next()?, fields.next()?);
+        (within == "0").then(|| here.parse().ok()).flatten()
+    })
 }
 
 /// Nanoseconds of the clock that dumps are written by.
@@ -249,6 +264,14 @@ mod tests {
         ] {
             check(text, text, None, None);
         }
+    }
+
+    #[test]
+    fn the_administrator_of_a_user_namespace_is_found() {
+        assert_eq!(root_id("         0          0 4294967295\n"), Some(0));
+        assert_eq!(root_id("1000 1000 1\n0 100000 65536\n"), Some(100_000));
+        assert_eq!(root_id("1000 1000 1\n"), None);
+        assert_eq!(root_id("0 x 1\n0\n"), None);
     }
 
     #[test]
