@@ -223,6 +223,14 @@ impl<Data: AsRef<[u8]>> Elf<Data> {
         (!data.is_empty()).then_some((ObjectAddr(section.sh_addr(LittleEndian)), data))
     }
 
+    /// Is there a section of this name, in whatever form?
+    pub fn has_section(&self, name: &str) -> bool {
+        let bytes = self.data.as_ref();
+        let header = FileHeader64::<LittleEndian>::parse(bytes);
+        let sections = header.and_then(|header| header.sections(LittleEndian, bytes));
+        sections.is_ok_and(|all| all.section_by_name(LittleEndian, name.as_bytes()).is_some())
+    }
+
     /// Where the loader makes the pointer at `slot` point.
     ///
     /// # Errors
