@@ -13,6 +13,7 @@ mod holds;
 mod languages;
 mod losses;
 mod mappings;
+mod names;
 mod odd_targets;
 mod pairing;
 mod reports;
@@ -76,6 +77,7 @@ fn main() -> ExitCode {
         reports::TESTS,
         losses::TESTS,
         mappings::TESTS,
+        names::TESTS,
     ];
     libtest_mimic::run(&args, groups.concat().into_iter().map(trial).collect()).exit_code()
 }

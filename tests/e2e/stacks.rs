@@ -218,7 +218,7 @@ fn seen_by_gdb(program: &Path, function: &str) -> Vec<String> {
     let frames: Vec<String> = text
         .lines()
         .filter(|line| line.starts_with('#'))
-        .filter_map(name)
+        .filter_map(called)
         .map(str::to_owned)
         .collect();
     assert!(!frames.is_empty(), "{text}\n{}", String::from_utf8_lossy(&output.stderr));

@@ -1,7 +1,7 @@
 //! How a frame is called, and which frame best names a stack: the first one, from the
 //! allocator outwards, that is not the machinery through which everybody allocates.
 
-use std::borrow::Cow;
+use std::borrow::{Borrow, Cow};
 
 use super::model::Frame;
 
@@ -13,7 +13,8 @@ pub const SIGNAL: &str = "<signal handler called>";
 pub const BROKEN: &str = "[broken stack]";
 /// Stands in front of the outermost frame where there are more, which were not taken.
 pub const DEPTH_LIMIT: &str = "[depth limit]";
-const UNKNOWN: &str = "[unknown]";
+/// Name of a frame of which nothing is known.
+pub const UNKNOWN: &str = "[unknown]";
 
 /// Files, by how their names begin, that hold nothing but machinery.
 const OBJECTS: &[&str] = &[
@@ -59,9 +60,13 @@ const FUNCTIONS: &[&str] = &[
     "pvalloc",
     "realloc",
     "reallocarray",
+    "__strdup",
+    "__strndup",
+    "asprintf",
     "strdup",
     "strndup",
     "valloc",
+    "vasprintf",
     "xcalloc",
     "xmalloc",
     "xrealloc",
@@ -75,10 +80,19 @@ const FUNCTIONS: &[&str] = &[
 /// Beginnings of names that are machinery: allocation and containers of C++ and Rust, and
 /// families of allocation functions.
 const PREFIXES: &[&str] = &[
+    "<&T as alloc::",
+    "<&T as core::",
+    "<I as core::",
+    "<T as alloc::",
+    "<T as core::",
+    "<U as core::",
+    "<[T] as alloc::",
+    "<[T] as core::",
     "<alloc::",
     "<core::",
     "<hashbrown::",
     "<std::",
+    "<str as alloc::",
     "PyMem_",
     "_PyMem_",
     "__gnu_cxx::",
@@ -104,6 +118,30 @@ const PREFIXES: &[&str] = &[
     "ztryrealloc",
 ];
 
+/// Files, by how their names begin, that run scripts and other generated code.
+const RUNTIME_OBJECTS: &[&str] =
+    &["libcoreclr.so", "libjvm.so", "libnode.so", "libpython", "python2", "python3"];
+/// Programs that do; the beginning of their names would be that of others.
+const RUNTIME_PROGRAMS: &[&str] = &["node"];
+
+/// Beginnings of names of functions that run scripts, where they are linked into a program.
+const RUNTIME_PREFIXES: &[&str] =
+    &["Builtins_", "Py", "_Py", "napi_", "node::", "py_trampoline_evaluator", "v8::", "v8impl::"];
+
+/// Beginnings of names of scripts that come with a runtime.
+const RUNTIME_FILES: &[&str] = &["<frozen ", "node:"];
+
+/// Beginnings of names of generated code that is the runtime's, not a script's.
+const GLUE_PREFIXES: &[&str] = &[
+    "Builtin:",
+    "BytecodeHandler:",
+    "Interpreter",
+    "Stub:",
+    "StubRoutines",
+    "py_trampoline",
+    "vtable chunks",
+];
+
 /// The frame's function; without one the object and the place in it; `[unknown]` with neither.
 pub fn of(frame: &Frame) -> Cow<'_, str> {
     match (&frame.function, &frame.object) {
@@ -115,32 +153,70 @@ pub fn of(frame: &Frame) -> Cow<'_, str> {
     }
 }
 
+/// As [`of`], where no source file stands beside it: a function of a script with its place, since
+/// scripts have many functions of one name, or of none.
+pub fn alone(frame: &Frame) -> Cow<'_, str> {
+    let name = of(frame);
+    match (&frame.object, &frame.file, frame.line) {
+        (None, Some(file), Some(line)) => format!("{name} {}:{line}", file_name(file)).into(),
+        (None, Some(file), None) => format!("{name} {}", file_name(file)).into(),
+        _ => name,
+    }
+}
+
 /// The frame that best names a stack whose frames go from the allocator's caller outwards:
 /// the first that is no machinery; when all are, the first with a function; else the first.
-pub fn best(frames: &[Frame]) -> Option<&Frame> {
-    frames
-        .iter()
-        .find(|frame| !is_machinery(frame))
-        .or_else(|| frames.iter().find(|frame| frame.function.is_some()))
-        .or_else(|| frames.first())
+///
+/// A runtime allocates for the script that it runs: where the first is of a runtime, it is the
+/// script's function that called it, if that has a name.
+pub fn best<F: Borrow<Frame>>(frames: &[F]) -> Option<&Frame> {
+    let frames = || frames.iter().map(Borrow::borrow);
+    let script = frames().find(|frame| !is_machinery(frame) && !is_runtime(frame));
+    script
+        .filter(|frame| is_script(frame))
+        .or_else(|| frames().find(|frame| !is_machinery(frame)))
+        .or_else(|| frames().find(|frame| frame.function.is_some()))
+        .or_else(|| frames().next())
 }
 
 /// How a stack is called in a table.
-pub fn of_stack(frames: &[Frame]) -> Cow<'_, str> {
+pub fn of_stack<F: Borrow<Frame>>(frames: &[F]) -> Cow<'_, str> {
     best(frames).map_or(Cow::Borrowed(LOST), of)
 }
 
 fn is_machinery(frame: &Frame) -> bool {
-    let in_object = frame.object.as_deref().is_some_and(|object| {
-        let name = file_name(object);
-        OBJECTS.iter().any(|prefix| name.starts_with(prefix))
-    });
+    let in_object =
+        frame.object.as_deref().is_some_and(|object| begins(file_name(object), OBJECTS));
     let by_name = frame.function.as_deref().is_some_and(|function| {
         let name = without_types(function);
-        FUNCTIONS.contains(&name) || PREFIXES.iter().any(|prefix| name.starts_with(prefix))
+        FUNCTIONS.contains(&name) || begins(name, PREFIXES)
     });
     // A frame without a name says less than its caller.
     in_object || by_name || (frame.function.is_none() && frame.object.is_none())
+}
+
+fn is_runtime(frame: &Frame) -> bool {
+    let Some(object) = frame.object.as_deref() else {
+        let file = frame.file.as_deref().unwrap_or_default();
+        let function = frame.function.as_deref().unwrap_or_default();
+        return begins(file, RUNTIME_FILES) || begins(function, GLUE_PREFIXES);
+    };
+    let name = file_name(object);
+    begins(name, RUNTIME_OBJECTS)
+        || RUNTIME_PROGRAMS.contains(&name)
+        || frame
+            .function
+            .as_deref()
+            .is_some_and(|name| begins(without_types(name), RUNTIME_PREFIXES))
+}
+
+/// Is it generated code that somebody wrote?
+fn is_script(frame: &Frame) -> bool {
+    frame.object.is_none() && frame.function.is_some()
+}
+
+fn begins(name: &str, prefixes: &[&str]) -> bool {
+    prefixes.iter().any(|prefix| name.starts_with(prefix))
 }
 
 fn file_name(path: &str) -> &str {
@@ -204,12 +280,55 @@ mod tests {
         );
         check(
             &[
+                ("<T as alloc::slice::hack::ConvertVec>::to_vec", "/opt/app"),
+                ("<app::Session as core::clone::Clone>::clone", "/opt/app"),
+            ],
+            "<app::Session as core::clone::Clone>::clone",
+        );
+        check(
+            &[
                 ("alloc::raw_vec::finish_grow", "/opt/app"),
                 ("<alloc::vec::Vec<T> as core::clone::Clone>::clone", "/opt/app"),
                 ("app::Session::open", "/opt/app"),
             ],
             "app::Session::open",
         );
+    }
+
+    #[test]
+    fn what_a_runtime_allocates_is_its_script_s() {
+        let node = [
+            ("operator new[](unsigned long)", "/usr/lib/libstdc++.so.6"),
+            (
+                "node::NodeArrayBufferAllocator::AllocateUninitialized(unsigned long)",
+                "/usr/bin/node",
+            ),
+            ("v8::ArrayBuffer::New(v8::Isolate*, unsigned long)", "/usr/bin/node"),
+            ("Builtins_CEntry_Return1_ArgvOnStack_BuiltinExit", "/usr/bin/node"),
+        ];
+        let scripts = [("Builtin:ArrayMap", ""), ("leakHere", ""), ("main", "")];
+        check(&[&node[..], &scripts].concat(), "leakHere");
+        // A script without a name is none to be preferred.
+        check(&[&node[..], &[("", ""), ("main", "/usr/bin/node")]].concat(), node[1].0);
+        check(&node, node[1].0);
+        let mut frames: Vec<_> = scripts[1..].iter().map(|(name, _)| frame(name, "")).collect();
+        frames.insert(0, frame("alloc", ""));
+        frames.insert(0, frame(node[1].0, node[1].1));
+        frames[1].file = Some("node:buffer".to_owned());
+        assert_eq!(of_stack(&frames), "leakHere");
+        let python = [("PyList_New", "/usr/lib/libpython3.12.so.1.0"), ("leak_here", "")];
+        check(&python, "leak_here");
+        let java = [("os::malloc(unsigned long)", "/jvm/server/libjvm.so")];
+        check(
+            &[&java[..], &[("StubRoutines (1)", ""), ("void Leak.main()", "")]].concat(),
+            "void Leak.main()",
+        );
+        // An addon's own function is what its author looks for.
+        let addon = [("addon_leaks", "/app/addon.node"), node[2], ("leakHere", "")];
+        check(&addon, "addon_leaks");
+        // A program that calls a runtime's library is not its script.
+        let embeds = [("PyList_New", "/usr/lib/libpython3.12.so.1.0"), ("embeds", "/opt/app")];
+        check(&embeds, "PyList_New");
     }
 
     #[test]
@@ -236,6 +355,17 @@ mod tests {
         check(&[("", "")], "[unknown]");
         check(&[("", ""), ("jit_entry", "")], "jit_entry");
         check(&[], "[stack lost]");
+    }
+
+    #[test]
+    fn functions_of_scripts_are_told_apart_by_their_places() {
+        let mut script = frame("(anonymous)", "");
+        script.file = Some("/app/leak.js".to_owned());
+        assert_eq!(alone(&script), "(anonymous) leak.js");
+        script.line = Some(3);
+        assert_eq!(alone(&script), "(anonymous) leak.js:3");
+        script.object = Some("/opt/app".to_owned());
+        assert_eq!(alone(&script), "(anonymous)");
     }
 
     #[test]

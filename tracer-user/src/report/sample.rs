@@ -130,7 +130,10 @@ fn stack(bytes: i64, functions: &[&str]) -> Stack {
         blocks: bytes.signum() * 100,
         per_batch: vec![bytes / 4; 4],
         end: Some(if functions.is_empty() { StackEnd::Broken } else { StackEnd::Whole }),
-        frames: (0_u32..).zip(functions).map(|(depth, function)| frame(depth, function)).collect(),
+        frames: (0_u32..)
+            .zip(functions)
+            .map(|(depth, function)| frame(depth, function).into())
+            .collect(),
     }
 }
 
@@ -227,7 +230,9 @@ pub(crate) fn tree() -> Session {
     session.holds = Holds { count: 9, longest_s: 0.0061, total_s: 0.0173 };
     let ended = |pid, bytes| Process {
         ended: Some("2026-01-02T03:04:06.000+00:00".to_owned()),
-        made_by: vec![Frame { function: Some("start_helper".to_owned()), ..Frame::default() }],
+        made_by: vec![
+            Frame { function: Some("start_helper".to_owned()), ..Frame::default() }.into(),
+        ],
         ..process(pid, 4242, "/bin/helper", bytes)
     };
     session.processes.extend([

@@ -134,7 +134,7 @@ impl Unwinder {
                 met.insert(misled_by, Site::NoCode);
             }
         }
-        let rules = met.into_iter().filter_map(|(return_addr, site)| {
+        let rules = met.into_iter().map(|(return_addr, site)| {
             let rule = match site {
                 Site::Said(rule) => rule,
                 Site::NoCode => Rule::UNKNOWN,
@@ -143,7 +143,7 @@ impl Unwinder {
             let (start, end) = stretch(generated(return_addr));
             let is_generated = site == Site::Guessed && binder.is_all_generated(space, start, end);
             let addr = if is_generated { generated(return_addr) } else { return_addr };
-            Some((CallSite { space, addr }, rule))
+            (CallSite { space, addr }, rule)
         });
         let rules = rules.collect();
         let hash = frames.iter().fold(StackHash::new().with(space), |hash, at| hash.with(*at));

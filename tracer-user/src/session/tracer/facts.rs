@@ -1,6 +1,8 @@
 //! What a tracer can be asked: what was lost, what stacks are called, whom it traces.
 
-use std::rc::Rc;
+use std::{rc::Rc, sync::Arc};
+
+use rustc_hash::FxHashMap;
 
 use crate::{
     batches::Batches,
@@ -175,17 +177,18 @@ impl Tracer {
     }
 
     /// The frames of each stack, with names, from the allocator's caller outwards.
-    pub fn named(&self, ids: &[StackId]) -> Vec<Vec<Frame>> {
+    pub fn named(&self, ids: &[StackId]) -> Vec<Vec<Arc<Frame>>> {
         let hash = |id: &StackId| self.ledger.stacks().hash(*id).unwrap_or(stacks::LOST);
         self.named_by_hash(&ids.iter().map(hash).collect::<Vec<_>>())
     }
 
     /// The frames of stacks by their hashes, with names, outwards. Empty for a lost stack.
-    pub fn named_by_hash(&self, hashes: &[u64]) -> Vec<Vec<Frame>> {
+    pub fn named_by_hash(&self, hashes: &[u64]) -> Vec<Vec<Arc<Frame>>> {
         let bound = |hash| self.bound.get(hash).map_or(&[][..], |bound| bound);
         let stacks: Vec<&[Bound]> = hashes.iter().map(bound).collect();
         let found = symbolize(&self.binder, stacks.iter().flat_map(|stack| stack.iter().copied()));
-        let named = |bound: &Bound| {
+        let mut shared: FxHashMap<Bound, Vec<Arc<Frame>>> = FxHashMap::default();
+        let make = |bound: &Bound| {
             let mut frames: Vec<Frame> = found.frames(*bound).iter().map(frame).collect();
             // The address is the function's first, so that what lies before it is another's.
             if let (Site::Said(Rule { kind: RuleKind::Signal, .. }), Some(frame)) =
@@ -193,9 +196,10 @@ impl Tracer {
             {
                 frame.function = Some(names::SIGNAL.to_owned());
             }
-            frames
+            frames.into_iter().map(Arc::new).collect()
         };
-        stacks.iter().map(|stack| stack.iter().flat_map(named).collect()).collect()
+        let mut named = |bound: &Bound| shared.entry(*bound).or_insert_with(|| make(bound)).clone();
+        stacks.iter().map(|stack| stack.iter().flat_map(&mut named).collect()).collect()
     }
 
     /// Where the stack of this hash ends, and why before the start of its thread.
