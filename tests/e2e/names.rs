@@ -1,19 +1,22 @@
 //! What frames are called, where it is not in the file that has the path.
 
 use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::process::Command;
 
 use outlive_tests::build::{Build, java_classes, node_addon};
-use outlive_tests::measure::{Measured, measure, measure_running};
+use outlive_tests::measure::{Measured, measure, measure_as_user, measure_running};
 use outlive_tests::rootfs::{PROGRAM, fill, inside};
-use outlive_tests::scratch::{Scratch, workloads};
+use outlive_tests::scratch::{Scratch, copy_program, workloads};
 use outlive_tests::session::{Frame, Session};
+use outlive_tests::tool::NOBODY;
 use outlive_tests::truth::Amount;
 use outlive_tests::workload::{Program, Workload};
 
 crate::tests![
     [Bpf, C, Namespaces] a_stripped_program_is_named_from_the_debug_file_in_its_root,
+    [Bpf, C, Namespaces, Capabilities] a_debug_file_that_its_user_may_not_read_is_not_read,
     [Bpf, C] a_program_in_memory_has_its_names,
     [Bpf, C] code_without_a_name_keeps_its_place_in_the_stack,
     [Bpf, Cpp] names_that_differ_in_their_parameters_are_apart,
@@ -50,6 +53,27 @@ fn a_stripped_program_is_named_from_the_debug_file_in_its_root() {
     let leaky = frame(&measured.session, |name| name == "leaky");
     assert!(leaky.file.as_deref().is_some_and(|file| file.ends_with("keep.c")), "{leaky:?}");
     assert_eq!(leaky.object.as_deref().map(|object| object.ends_with(PROGRAM)), Some(true));
+}
+
+fn a_debug_file_that_its_user_may_not_read_is_not_read() {
+    let scratch = Scratch::new();
+    let (program, debug) = (scratch.join("program"), scratch.join("program.debug"));
+    let whole = Build::c("keep.c").build();
+    objcopy(&["--only-keep-debug"], &whole, &debug);
+    let link = format!("--add-gnu-debuglink={}", debug.display());
+    let stripped = scratch.join("stripped");
+    objcopy(&["--strip-all", &link], &whole, &stripped);
+    copy_program(&stripped, &program);
+    let by_nobody = [&["setpriv"], NOBODY].concat();
+    let workload = Workload::start_under(&by_nobody, &Program::new(&program));
+    for (mode, is_named) in [(0o600, false), (0o644, true)] {
+        fs::set_permissions(&debug, fs::Permissions::from_mode(mode)).unwrap();
+        let measured = measure_as_user(&workload);
+        assert_eq!(measured.session.lost(), 0, "{}", measured.story());
+        let named = measured.session.growth_in("leaky");
+        assert_eq!(named != Amount::default(), is_named, "{}", measured.story());
+        assert_ne!(measured.session.total(), Amount::default());
+    }
 }
 
 fn a_program_in_memory_has_its_names() {

@@ -1,6 +1,6 @@
 //! Folded stacks, as every flamegraph program reads them: `root;…;caller bytes`, one line a
 //! stack, sorted. Names are escaped as [`super::escape::folded`] says, recursion is collapsed as
-//! [`super::group`] does it.
+//! the rows of tables are.
 
 use std::collections::BTreeMap;
 

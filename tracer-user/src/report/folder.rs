@@ -188,8 +188,8 @@ impl Folder {
 /// When there is none, or one of another version.
 pub fn read(path: &Path) -> Result<Session, FolderError> {
     let path = if path.is_dir() { path.join(SESSION) } else { path.to_owned() };
-    match fs::read(&path) {
-        Ok(bytes) => json::read(&bytes).map_err(|source| FolderError::Parse { path, source }),
+    match File::open(&path) {
+        Ok(file) => json::read(file).map_err(|source| FolderError::Parse { path, source }),
         Err(source) => Err(FolderError::Read { path, source }),
     }
 }

@@ -1,6 +1,6 @@
 //! `session.json`: the whole model, written and read back.
 
-use std::io::{self, Write};
+use std::io::{self, BufReader, Read, Seek, Write};
 
 use serde::Serialize as _;
 use serde_json::Serializer;
@@ -103,23 +103,31 @@ impl Formatter for Lines {
     }
 }
 
-/// Reads what [`render`] wrote. Fields that this version does not know are ignored.
+/// Reads what [`write`] wrote, which may be longer than what it holds takes in memory: it is read
+/// as a stream. Fields that this version does not know are ignored.
 ///
 /// # Errors
 /// When it is no JSON, when fields are missing, or when it is of another schema.
-pub fn read(bytes: &[u8]) -> Result<Session, ReadError> {
-    /// Read first: another version may lack what this one needs, and should be told so.
+pub fn read(mut from: impl Read + Seek) -> Result<Session, ReadError> {
+    /// What every version has.
     #[derive(serde::Deserialize)]
     struct Head {
         schema: String,
     }
-    let Head { schema } = serde_json::from_slice(bytes)?;
-    if schema != SCHEMA {
-        return Err(ReadError::Schema { found: schema });
-    }
-    let session = serde_json::from_slice(bytes);
+    let session: Result<Session, _> = serde_json::from_reader(BufReader::new(&mut from));
     frames::forget();
-    Ok(session?)
+    let found = match &session {
+        Ok(session) => Some(session.schema.clone()),
+        // Another version may lack what this one needs, and should be told so.
+        Err(_) => {
+            from.rewind().map_err(serde_json::Error::io)?;
+            serde_json::from_reader(BufReader::new(from)).ok().map(|Head { schema }| schema)
+        }
+    };
+    match found {
+        Some(found) if found != SCHEMA => Err(ReadError::Schema { found }),
+        Some(_) | None => Ok(session?),
+    }
 }
 
 #[cfg(test)]
@@ -129,11 +137,15 @@ mod tests {
     use super::*;
     use crate::report::sample;
 
+    fn read_bytes(bytes: &[u8]) -> Result<Session, ReadError> {
+        read(io::Cursor::new(bytes))
+    }
+
     #[test]
     fn what_is_written_is_read_back() {
         for session in [sample::leaking(), sample::clean(), sample::nasty(), sample::huge()] {
             let bytes = render(&session).expect("plain data");
-            assert_eq!(read(&bytes).expect("a session"), session);
+            assert_eq!(read_bytes(&bytes).expect("a session"), session);
         }
     }
 
@@ -152,7 +164,7 @@ mod tests {
             lines.filter(|line| line.trim().starts_with("{\"function\": ")).count(),
             n_frames
         );
-        let read = read(&bytes).expect("a session");
+        let read = read_bytes(&bytes).expect("a session");
         for (one, other) in read.stacks[0].frames.iter().zip(&read.stacks[1].frames) {
             assert!(Arc::ptr_eq(one, other));
         }
@@ -162,14 +174,14 @@ mod tests {
     fn another_schema_is_refused_in_words() {
         let mut session = sample::clean();
         session.schema = "outlive.session/2".to_owned();
-        let err = read(&render(&session).expect("plain data")).expect_err("another schema");
+        let err = read_bytes(&render(&session).expect("plain data")).expect_err("another schema");
         assert_eq!(
             err.to_string(),
             "session file of schema `outlive.session/2`, this version reads `outlive.session/1`; \
              use the version of outlive that wrote it"
         );
         assert!(
-            read(b"{\"schema\": \"outlive.session/2\"}")
+            read_bytes(b"{\"schema\": \"outlive.session/2\"}")
                 .is_err_and(|err| matches!(err, ReadError::Schema { .. }))
         );
     }
@@ -177,7 +189,7 @@ mod tests {
     #[test]
     fn what_is_no_session_is_refused_in_words() {
         for bytes in [&b""[..], b"{}", b"[1]", b"{\"schema\": \"outlive.session/1\"}", b"\xff"] {
-            let err = read(bytes).expect_err("no session").to_string();
+            let err = read_bytes(bytes).expect_err("no session").to_string();
             assert!(err.starts_with("not a session file: "), "{err}");
         }
     }
@@ -207,7 +219,7 @@ mod tests {
                 &["thread_stack_bytes", "reserved_bytes", "retained_bytes", "inherited_frees"],
             );
         }
-        let session = read(old.to_string().as_bytes()).expect("a session");
+        let session = read_bytes(old.to_string().as_bytes()).expect("a session");
         assert_eq!((session.mappings.len(), session.batches[0].retained_bytes), (0, None));
     }
 

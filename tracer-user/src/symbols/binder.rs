@@ -177,13 +177,16 @@ impl Binder {
         if arrived.is_empty() {
             return;
         }
+        let mut dump = None;
         for mapping in &arrived {
             // While it is there to be opened.
-            if self.objects.len() < MOST_AHEAD {
-                self.id(process, mapping);
+            if self.objects.len() < MOST_AHEAD || is_dump(&mapping.path) {
+                let id = self.id(process, mapping);
+                dump = is_dump(&mapping.path).then_some(id).or(dump);
             }
         }
         let map = self.spaces.entry(space).or_default();
+        map.dump = dump.or(map.dump);
         map.former.retain(|former| !arrived.contains(former));
         map.former.extend(arrived.iter().cloned());
         let excess = map.former.len().saturating_sub(MOST_FORMER);

@@ -12,6 +12,8 @@ use std::io::{Read as _, Seek as _};
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Component, Path, PathBuf};
 
+use nix::unistd::{AccessFlags, access};
+
 use super::Object;
 use crate::target::elf::Elf;
 use crate::target::objects::{open_below, path_of};
@@ -97,14 +99,22 @@ fn debug_link(section: &[u8]) -> Option<Link<'_>> {
     (is_name && !name.as_bytes().contains(&b'/')).then_some(Link { name, checksum })
 }
 
+/// May the tool's user read it? The capabilities of the tool's file, by which it was opened, are
+/// not theirs; the kernel leaves those aside here.
+fn may_be_read(file: &File) -> bool {
+    access(&path_of(file), AccessFlags::R_OK).is_ok()
+}
+
 fn has_id(file: &File, id: Option<&[u8]>) -> bool {
-    id.is_some() && Elf::open(file).is_ok_and(|elf| elf.build_id.as_deref() == id)
+    id.is_some()
+        && may_be_read(file)
+        && Elf::open(file).is_ok_and(|elf| elf.build_id.as_deref() == id)
 }
 
 /// Is it the file that the link means? Build ids decide where both have one; the checksum is
 /// what is left where they have none.
 fn is_meant(file: &File, id: Option<&[u8]>, checksum: u32) -> bool {
-    let Ok(elf) = Elf::open(file) else { return false };
+    let Some(elf) = Elf::open(file).ok().filter(|_| may_be_read(file)) else { return false };
     match (id, elf.build_id.as_deref()) {
         (Some(wanted), Some(found)) => wanted == found,
         _ => sum(file) == Some(checksum),

@@ -10,7 +10,8 @@ use cpp_demangle::Symbol;
 /// Bytes of a name at the most; what is beyond is cut off.
 const LONGEST: usize = 16 * 1024;
 
-/// The name that this symbol stands for, in C++ and Rust; any other symbol without its version.
+/// The name that this symbol stands for, in C++ and Rust, and in Swift where the tool was built for
+/// it; any other symbol without its version.
 pub(super) fn demangle(symbol: &str) -> String {
     let symbol = without_version(symbol);
     if symbol.len() <= LONGEST {
@@ -28,8 +29,35 @@ pub(super) fn demangle(symbol: &str) -> String {
         {
             return name.0;
         }
+        if let Some(swift) = swift(symbol) {
+            return swift;
+        }
     }
     symbol[..symbol.floor_char_boundary(LONGEST)].to_owned()
+}
+
+/// Swift's own demangler is in C++, which not everybody wants in a tool that runs as root: it is
+/// a feature of the build. It recurses as deep as a symbol asks for, so long ones are not given
+/// to it.
+#[cfg(feature = "swift")]
+fn swift(symbol: &str) -> Option<String> {
+    use symbolic_common::{Language, Name, NameMangling};
+    use symbolic_demangle::{Demangle as _, DemangleOptions};
+
+    const LONGEST_SWIFT: usize = 1024;
+    let is_swift = ["$s", "_$s", "$S", "_$S"].iter().any(|start| symbol.starts_with(start));
+    if !is_swift || LONGEST_SWIFT < symbol.len() {
+        return None;
+    }
+    let name = Name::new(symbol, NameMangling::Mangled, Language::Swift);
+    let name = name.demangle(DemangleOptions::complete())?;
+    // Every function is in a module; what has none was no symbol of Swift.
+    (name.contains('.') && name.len() <= LONGEST).then_some(name)
+}
+
+#[cfg(not(feature = "swift"))]
+const fn swift(_: &str) -> Option<String> {
+    None
 }
 
 /// Linkers write `name@version` and `name@@version` for what has versions.
@@ -90,6 +118,23 @@ mod tests {
             "_RINvCs1234_7mycrate5leakyINtNtCs9_5alloc3vec3VechEEB2_",
             "mycrate::leaky::<alloc::vec::Vec<u8>>",
         );
+    }
+
+    #[cfg(feature = "swift")]
+    #[test]
+    fn names_of_swift() {
+        check("$s4main4leakyyF", "main.leak() -> ()");
+        check("_$s4main4leakyyF", "main.leak() -> ()");
+        check(
+            "$s4main5CacheC3put3key5valueySS_SitF",
+            "main.Cache.put(key: Swift.String, value: Swift.Int) -> ()",
+        );
+        check("$s4main1fyyFyycfU_", "closure #1 () -> () in main.f() -> ()");
+        for symbol in ["$s", "$sxxxx", "$save", "_$stop", "$s4mai"] {
+            check(symbol, symbol);
+        }
+        let long = format!("$s4main{}yyF", "4leak".repeat(1000));
+        check(&long, &long);
     }
 
     #[test]

@@ -59,7 +59,7 @@ fn found_in(elf: &Elf, file: &File, object: &Object, addrs: &[u64]) -> Vec<Vec<F
             }
         }
     };
-    if elf.section(".debug_info").is_none()
+    if !has_debug_info(elf)
         && let Some(debug) = debug_files::find(elf, object)
     {
         ask(&debug);
@@ -71,6 +71,11 @@ fn found_in(elf: &Elf, file: &File, object: &Object, addrs: &[u64]) -> Vec<Vec<F
     found
 }
 
+/// `.zdebug_info` is what old compilers called a compressed one.
+fn has_debug_info(elf: &Elf) -> bool {
+    [".debug_info", ".zdebug_info"].iter().any(|name| elf.has_section(name))
+}
+
 /// The functions at each of these addresses, as this file knows them; empty where it knows none.
 fn found_at(file: &File, folders: &[PathBuf], addrs: &[u64]) -> Vec<Vec<Frame>> {
     let mut answers: Vec<Answer> = vec![Answer::Refused; addrs.len()];
@@ -78,8 +83,13 @@ fn found_at(file: &File, folders: &[PathBuf], addrs: &[u64]) -> Vec<Vec<Frame>> 
         let refused = |at: &usize| matches!(answers[*at], Answer::Refused);
         (0..addrs.len()).filter(refused).collect::<Vec<_>>()
     };
-    // First with debug information, which may be broken where the symbols are not.
+    // First with debug information, which may be broken where the symbols are not. Where there is
+    // none, the symbolizer would look for a debug file by itself, and ask nobody who may read it.
+    let elf = Elf::open(file);
     for debug_syms in [true, false] {
+        if debug_syms && !elf.as_ref().is_ok_and(has_debug_info) {
+            continue;
+        }
         let at = left(&answers);
         let asked: Vec<u64> = at.iter().map(|at| addrs[*at]).collect();
         if asked.is_empty() {
@@ -92,7 +102,7 @@ fn found_at(file: &File, folders: &[PathBuf], addrs: &[u64]) -> Vec<Vec<Frame>> 
     }
     // The symbolizer wants names that are text. Those that are none are still better than nothing.
     let at = left(&answers);
-    if let Some(elf) = Elf::open(file).ok().filter(|_| !at.is_empty()) {
+    if let Some(elf) = elf.ok().filter(|_| !at.is_empty()) {
         let asked: Vec<_> = at.iter().map(|at| ObjectAddr(addrs[*at])).collect();
         let symbols = elf.functions_at(&asked);
         for (at, addr) in at.into_iter().zip(asked) {

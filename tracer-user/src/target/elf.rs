@@ -276,6 +276,14 @@ impl<Data: AsRef<[u8]>> Elf<Data> {
         found
     }
 
+    /// Is there a section of this name, in whatever form?
+    pub fn has_section(&self, name: &str) -> bool {
+        let bytes = self.data.as_ref();
+        let header = FileHeader64::<LittleEndian>::parse(bytes);
+        let sections = header.and_then(|header| header.sections(LittleEndian, bytes));
+        sections.is_ok_and(|all| all.section_by_name(LittleEndian, name.as_bytes()).is_some())
+    }
+
     /// Does the file define or ask for a symbol of one of these names?
     ///
     /// # Errors

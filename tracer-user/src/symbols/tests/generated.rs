@@ -178,3 +178,39 @@ fn a_dump_that_the_program_maps_names_its_code() {
     drop(program);
     assert_eq!(name(&binder, bound), "before");
 }
+
+#[test]
+fn a_dump_that_comes_late_is_found() {
+    let folder = Folder::new();
+    let path = folder.path("jit-1.dump");
+    let source = r#"
+        #include <fcntl.h>
+        #include <stdio.h>
+        #include <sys/mman.h>
+        int main(void) {
+            printf("%p\n", mmap(0, 4096, PROT_READ | PROT_WRITE | PROT_EXEC,
+                                MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
+            fflush(stdout); getchar();
+            mmap(0, 4096, PROT_READ | PROT_EXEC, MAP_PRIVATE, open("jit-1.dump", O_RDONLY), 0);
+            puts("mapped"); fflush(stdout); getchar(); return 0;
+        }
+    "#;
+    let mut program = folder.run(source, &[]);
+    let process = program.process();
+    let code = program.addr();
+    let mut binder = Binder::default();
+    binder.watch(SPACE, &process);
+    let bound = binder.bind(SPACE, &process, code + 8);
+    let header =
+        [b"DTiJ".to_vec(), [1_u32, 40, 62, 0, 1].map(u32::to_ne_bytes).concat(), vec![0; 16]];
+    fs::write(&path, [header.concat(), record(5, code, b"late")].concat()).expect("writable");
+    program.go_on();
+    program.line();
+    binder.arrived(SPACE, &process);
+    if !nix::unistd::geteuid().is_root() {
+        // Others may not be told of mappings, and see it at the next look.
+        binder.refresh(SPACE, &process);
+    }
+    drop(program);
+    assert_eq!(name(&binder, bound), "late");
+}
