@@ -86,6 +86,7 @@ pub(crate) fn session(stacks: &[(i64, &[&str])]) -> Session {
             "healed",
             "undecided",
             "late_probes",
+            "removed_probes",
             "processes",
         ]
         .map(|key| (key.to_owned(), 0))

@@ -303,7 +303,7 @@ impl Binder {
             return *id;
         }
         let kind = if mapping.has_file() {
-            ObjectKind::File(open_mapped(process.pid, mapping).ok())
+            ObjectKind::File(open_mapped(process.shown_as(), mapping).ok())
         } else if matches!(name.as_str(), "[vdso]" | "[vsyscall]" | "[uprobes]") {
             ObjectKind::Kernel
         } else {

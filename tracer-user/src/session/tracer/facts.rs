@@ -61,6 +61,7 @@ impl Tracer {
             healed: totals.iter().map(|totals| totals.healed).sum(),
             undecided: totals.iter().map(|totals| totals.undecided).sum(),
             late_probes: self.late_probes,
+            removed_probes: self.removed_probes,
         }))
     }
 
