@@ -47,11 +47,11 @@ fn take(slot: &mut Slot, tid: u32, start: Start, regs: &pt_regs) -> u64 {
     let mut walk = Walk { scratch, top: &mut slot.top };
     walk::walk(&mut walk, space, start, sp, fp);
     let mut hash = walk.scratch.head.hash;
-    if walk.scratch.head.end == StackEnd::Unfinished as u32 {
-        if emit::waiting() > config::full_at() / 4 {
-            // What is lost of stacks must not be lost of figures.
-            walk.scratch.head.end = StackEnd::Broken as u32;
-        }
+    if walk.scratch.head.end == StackEnd::Unfinished as u32
+        && emit::waiting() > config::full_at() / 4
+    {
+        // What is lost of stacks must not be lost of figures.
+        walk.scratch.head.end = StackEnd::Broken as u32;
     }
     if walk.scratch.head.end == StackEnd::Unfinished as u32 {
         // The user side finishes it, and takes this for its name until then.

@@ -122,7 +122,13 @@ impl Unwinder {
         if let (Some(begun), Some(process)) = (begun, process) {
             let site = |return_addr| {
                 *met.entry(return_addr).or_insert_with(|| {
-                    let bound = binder.bind(space, process, return_addr);
+                    let mut bound = binder.bind(space, process, return_addr);
+                    if bound.object.is_none() {
+                        // Who generates code makes it executable after it is written: the memory
+                        // map may have been read in between.
+                        binder.refresh(space, process);
+                        bound = binder.bind(space, process, return_addr);
+                    }
                     met_new_code |=
                         bound.space.is_none() && !self.regions.has(space, bound.address);
                     self.site(&bound, binder)
