@@ -19,6 +19,7 @@ mod pairing;
 mod reports;
 mod scale;
 mod servers;
+mod stacks;
 mod threads;
 mod tree_reports;
 mod trees;
@@ -65,6 +66,7 @@ fn main() -> ExitCode {
         holds::TESTS,
         servers::TESTS,
         languages::TESTS,
+        stacks::TESTS,
         drive::TESTS,
         attach::TESTS,
         containers::TESTS,

@@ -43,8 +43,41 @@ pub struct Session {
     pub holds: Stops,
     /// How processes were stopped because events came too fast.
     pub pauses: Stops,
+    /// How far the stacks of blocks were walked.
+    pub stack_quality: StackQuality,
     /// What was lost, by kind.
     pub losses: BTreeMap<String, u64>,
+}
+
+/// How far stacks were walked.
+#[derive(Debug, Deserialize)]
+pub struct StackQuality {
+    /// To the start of their thread.
+    pub whole: Share,
+    /// Up to the number of frames that is taken.
+    pub depth_limit: Share,
+    /// Less far.
+    pub broken: Share,
+    /// Where those end.
+    pub broken_in: Vec<BrokenIn>,
+}
+
+/// A share of all stacks.
+#[derive(Debug, Deserialize)]
+pub struct Share {
+    /// Distinct stacks.
+    pub stacks: u64,
+    /// Bytes of theirs that are outstanding.
+    pub bytes: u64,
+}
+
+/// Where stacks end.
+#[derive(Debug, Deserialize)]
+pub struct BrokenIn {
+    /// The object of the last frame.
+    pub object: Option<String>,
+    /// Name of the reason.
+    pub reason: String,
 }
 
 /// Something that a reader should know.
@@ -162,6 +195,9 @@ pub struct Stack {
     pub bytes: i64,
     /// Blocks gained.
     pub blocks: i64,
+    /// "whole", "depth-limit" or "broken"; empty for a mapping.
+    #[serde(default)]
+    pub end: String,
     /// The frames, the allocator's caller first.
     pub frames: Vec<Frame>,
 }
@@ -177,6 +213,8 @@ pub struct Frame {
     pub file: Option<String>,
     /// Line in it.
     pub line: Option<u32>,
+    /// Was its call inlined into the next frame?
+    pub inlined: bool,
 }
 
 impl Frame {

@@ -1,9 +1,14 @@
 //! Bytes of the ring buffer → events. Total: whatever the bytes are, the answer is an event
 //! or a reason, never a panic.
 
+mod frames;
+
+pub use self::frames::Frames;
+
 use crate::event::{
     AddrRecord, AllocRecord, FLAG_INSIDE, FLAG_OTHER_THREAD, FLAG_REPEAT, FLAG_RESIZED,
-    FLAG_SHARES, Head, Kind, MAX_FRAMES, RangeRecord, SpaceRecord, StackEnd, StackHead,
+    FLAG_SHARES, Head, Kind, MAX_FRAMES, MAX_PIECE, PieceHead, RangeRecord, SpaceRecord, StackEnd,
+    StackHead,
 };
 
 /// One record, decoded. Borrows the frames of a stack from the record.
@@ -63,6 +68,8 @@ pub enum Event<'a> {
         /// Why there are no more.
         end: StackEnd,
     },
+    /// A part of a stack whose frames are not all known.
+    Piece(Piece<'a>),
     /// A batch ends here.
     Mark {
         /// The number that was asked for.
@@ -72,6 +79,25 @@ pub enum Event<'a> {
     Space(Space),
     /// A system call that changes mappings.
     Range(Range),
+}
+
+/// A part of a stack whose frames are not all known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Piece<'a> {
+    /// Thread whose stack it is.
+    pub tid: u32,
+    /// What stands for the stack's hash.
+    pub hash: u64,
+    /// Return address whose call site has no rule.
+    pub return_addr: u64,
+    /// Stack pointer there.
+    pub sp: u64,
+    /// Frame pointer there.
+    pub fp: u64,
+    /// Where the bytes lay.
+    pub addr: u64,
+    /// The bytes.
+    pub bytes: &'a [u8],
 }
 
 /// A process or a thread, and its address space.
@@ -204,27 +230,6 @@ impl Change {
     }
 }
 
-/// Return addresses as they lie in a record, which need not be aligned.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Frames<'a>(&'a [u8]);
-
-impl Frames<'_> {
-    /// Number of frames.
-    pub const fn len(&self) -> usize {
-        self.0.len() / 8
-    }
-
-    /// Is there none?
-    pub const fn is_empty(&self) -> bool {
-        self.0.is_empty()
-    }
-
-    /// The return addresses, innermost first.
-    pub fn iter(&self) -> impl Iterator<Item = u64> {
-        self.0.chunks_exact(8).map(|bytes| word(bytes, 0))
-    }
-}
-
 /// Why bytes are not a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DecodeError {
@@ -240,6 +245,11 @@ pub enum DecodeError {
         /// The number found.
         number: u32,
     },
+    /// A piece of more bytes than [`MAX_PIECE`].
+    Piece {
+        /// The number found.
+        len: u64,
+    },
     /// More frames than [`MAX_FRAMES`].
     Frames {
         /// The number found.
@@ -252,6 +262,7 @@ impl core::fmt::Display for DecodeError {
         match self {
             Self::Short { len, needed } => write!(out, "record of {len} bytes, {needed} needed"),
             Self::Unknown { number } => write!(out, "record of unknown kind {number}"),
+            Self::Piece { len } => write!(out, "piece of a stack of {len} bytes"),
             Self::Frames { n_frames } => write!(out, "stack of {n_frames} frames"),
         }
     }
@@ -323,8 +334,26 @@ pub fn decode(bytes: &[u8]) -> Result<Event<'_>, DecodeError> {
             }
             let end = StackEnd::from_u32(end).ok_or(DecodeError::Unknown { number: end })?;
             need(bytes, size_of::<StackHead>() + n * 8)?;
-            let frames = Frames(&bytes[size_of::<StackHead>()..][..n * 8]);
+            let frames = Frames::of(&bytes[size_of::<StackHead>()..][..n * 8]);
             Ok(Event::Stack { tid, hash: word(bytes, 8), frames, end })
+        }
+        Kind::Piece => {
+            need(bytes, size_of::<PieceHead>())?;
+            let len = word(bytes, 48);
+            let n = usize::try_from(len).unwrap_or(usize::MAX);
+            if n > MAX_PIECE {
+                return Err(DecodeError::Piece { len });
+            }
+            need(bytes, size_of::<PieceHead>() + n)?;
+            Ok(Event::Piece(Piece {
+                tid,
+                hash: word(bytes, 8),
+                return_addr: word(bytes, 16),
+                sp: word(bytes, 24),
+                fp: word(bytes, 32),
+                addr: word(bytes, 40),
+                bytes: &bytes[size_of::<PieceHead>()..][..n],
+            }))
         }
         _ => {
             need(bytes, size_of::<AddrRecord>())?;

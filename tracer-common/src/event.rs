@@ -56,6 +56,9 @@ pub enum Kind {
     /// The ring is half full and the process is being stopped until it is read up to here.
     /// [`SpaceRecord`].
     Pause = 19,
+    /// A part of a stack, of which the [`Kind::Stack`] that follows is not finished.
+    /// [`PieceHead`] followed by the bytes.
+    Piece = 20,
 }
 
 impl Kind {
@@ -81,6 +84,7 @@ impl Kind {
             17 => Some(Self::Born),
             18 => Some(Self::Thread),
             19 => Some(Self::Pause),
+            20 => Some(Self::Piece),
             _ => None,
         }
     }
@@ -202,8 +206,12 @@ pub enum StackEnd {
     Whole = 1,
     /// [`MAX_FRAMES`] frames were taken and there are more.
     DepthLimit = 2,
-    /// The next frame could not be found: no frame pointer, or not readable.
+    /// The next frame could not be found: no rule, or not readable.
     Broken = 3,
+    /// The kernel side has no rule for the last frame. The pieces that this thread has sent before
+    /// have what is needed to go on, and the hash is none: it stands for the stack in the records
+    /// of this thread that follow.
+    Unfinished = 4,
 }
 
 impl StackEnd {
@@ -213,6 +221,7 @@ impl StackEnd {
             1 => Some(Self::Whole),
             2 => Some(Self::DepthLimit),
             3 => Some(Self::Broken),
+            4 => Some(Self::Unfinished),
             _ => None,
         }
     }
@@ -232,3 +241,27 @@ pub struct StackHead {
     pub end: u32,
 }
 const _: () = assert!(size_of::<StackHead>() == 24);
+
+/// Start of a piece of a stack; `len` bytes follow.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PieceHead {
+    /// Kind and thread.
+    pub head: Head,
+    /// What stands for the stack's hash.
+    pub hash: u64,
+    /// Return address whose call site has no rule.
+    pub return_addr: u64,
+    /// Stack pointer and frame pointer there.
+    pub sp: u64,
+    /// See `sp`.
+    pub fp: u64,
+    /// Where the bytes lay.
+    pub addr: u64,
+    /// Their number.
+    pub len: u64,
+}
+const _: () = assert!(size_of::<PieceHead>() == 56);
+
+/// Bytes of one piece at the most.
+pub const MAX_PIECE: usize = 4096;

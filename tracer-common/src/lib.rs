@@ -13,3 +13,4 @@ pub mod count;
 pub mod decode;
 pub mod event;
 pub mod hash;
+pub mod unwind;

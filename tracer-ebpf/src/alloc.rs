@@ -51,8 +51,7 @@ pub fn enter(ctx: &ProbeContext) -> Result<(), Count> {
     }
     // Before the shapes part ways, so that the verifier goes through the walk once.
     let frees = matches!(cookie.shape, Shape::FreeCall);
-    slot.call.stack =
-        if frees { 0 } else { stack::capture(slot, tid, sp, arch::frame_pointer(regs)) };
+    slot.call.stack = if frees { 0 } else { stack::capture(slot, tid, regs) };
     let size = args.get(cookie.size_arg);
     let size = if cookie.size_is_int { size & 0xffff_ffff } else { size };
     let (size, old) = match cookie.shape {

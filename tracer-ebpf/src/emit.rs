@@ -91,8 +91,9 @@ pub fn announce<T: 'static>(record: impl FnOnce() -> T) -> Result<(), Count> {
 /// # Errors
 /// [`Count::StackLost`] when there is no room.
 #[inline(always)]
-pub fn stack(record: &[u8]) -> Result<(), Count> {
-    EVENTS.output::<[u8]>(record, FLAGS).map_err(|_| Count::StackLost)
+pub fn stack(record: &[u8], at_once: bool) -> Result<(), Count> {
+    let flags = if at_once { WAKE } else { FLAGS };
+    EVENTS.output::<[u8]>(record, flags).map_err(|_| Count::StackLost)
 }
 
 /// Writes a mark.

@@ -2,11 +2,18 @@
 
 use aya_ebpf::{
     macros::map,
-    maps::{Array, HashMap, PerCpuArray, RingBuf},
+    maps::{Array, HashMap, LpmTrie, LruHashMap, PerCpuArray, RingBuf},
 };
-use tracer_common::{count::Count, event::MAX_FRAMES, event::StackHead};
+use tracer_common::{
+    count::Count,
+    event::{MAX_FRAMES, MAX_PIECE, PieceHead, StackHead},
+    unwind::{CHUNK_ROWS, CallSite, ChunkKey, Region},
+};
 
-use crate::call::{Call, Slot};
+use crate::{
+    call::{Call, Slot},
+    stack,
+};
 
 /// Records for the user side, in the order in which they became true. One ring for all
 /// CPUs, because its reservation order is the order of events. The user side sets the size.
@@ -31,6 +38,21 @@ pub static PARKED: HashMap<u64, Call> = HashMap::with_max_entries(4096, 1);
 /// time they are met: slower, nothing lost.
 #[map]
 pub static SENT_STACKS: HashMap<u64, u8> = HashMap::with_max_entries(262_144, 0);
+
+/// The rule of each call site that was met, packed: found in the tables once, or written by the
+/// user side where there is no table. The ones that are not used go out.
+#[map]
+pub static RULES: LruHashMap<CallSite, u32> = LruHashMap::with_max_entries(1 << 17, 0);
+
+/// What of each address space is code, and of which object. The user side writes it. Memory is taken
+/// as it is needed (`BPF_F_NO_PREALLOC`), which this kind demands.
+#[map]
+pub static REGIONS: LpmTrie<[u8; 16], Region> = LpmTrie::with_max_entries(1 << 18, 1);
+
+/// The unwind table of each object, in parts, shared by all processes that map it. The user side
+/// writes it. Room for 16 million rows in 128 MiB; taken as it is needed (`BPF_F_NO_PREALLOC`).
+#[map]
+pub static TABLES: HashMap<ChunkKey, [u64; CHUNK_ROWS]> = HashMap::with_max_entries(1 << 16, 1);
 
 /// The address space of each process that is a target, by the process's id. The first one is
 /// written by the user side, with those that it finds; the others by the programs. The user
@@ -93,18 +115,22 @@ pub const N_SCRATCH: u32 = 16;
 
 /// Bytes of stack that one read copies; a read of this size costs little more than one of
 /// a single word.
-pub const WINDOW: usize = 4096;
+pub const WINDOW: usize = MAX_PIECE;
 
 /// What one walk needs.
 #[repr(C)]
 pub struct Scratch {
     /// Non-zero while a walk uses the buffer.
     pub busy: u64,
+    /// Where the walk is.
+    pub walk: stack::State,
     /// The record as it is sent: head, then frames.
     pub head: StackHead,
     /// Return addresses, innermost first. One more than fits a record, so that the bound
     /// is a power of two.
     pub frames: [u64; MAX_FRAMES + 1],
+    /// The record of a piece: head, then the window.
+    pub piece: PieceHead,
     /// A part of the thread's stack.
     pub window: [u64; WINDOW / 8],
 }

@@ -110,7 +110,7 @@ pub fn leave(returned: u64, regs: impl Fn() -> Result<pt_regs, Count>) -> Result
         record.head.flags = FLAG_INSIDE;
         slot.call.stack
     } else {
-        stack::capture(slot, tid, sp, arch::frame_pointer(&regs))
+        stack::capture_in_syscall(slot, tid, &regs)
     };
     let is_code = number == arch::MMAP
         && record.protection & PROT_EXEC != 0

@@ -18,7 +18,7 @@ use tracer_common::{
 };
 
 use crate::{
-    arch, atomic,
+    atomic,
     call::{self, slot},
     config, count, emit, hold,
     maps::{BIRTHS, Birth, N_BIRTHS, NEXT_SPACE, STATE, TARGETS},
@@ -142,7 +142,7 @@ pub fn born() -> Result<(), Count> {
 fn caller_stack(caller: &Caller) -> Result<u64, Count> {
     let regs = registers()?;
     let slot = slot(caller)?;
-    Ok(stack::capture(slot, caller.tid, arch::stack_pointer(&regs), arch::frame_pointer(&regs)))
+    Ok(stack::capture_in_syscall(slot, caller.tid, &regs))
 }
 
 /// The registers with which the caller entered the kernel.

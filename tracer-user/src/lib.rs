@@ -22,5 +22,6 @@ pub mod stacks;
 pub mod exit;
 pub mod report;
 pub mod units;
+pub mod unwind;
 
 mod chain;

@@ -50,6 +50,12 @@ pub fn stack_pointer(regs: &pt_regs) -> u64 {
     regs.rsp
 }
 
+/// The instruction that comes next.
+#[inline(always)]
+pub fn instruction_pointer(regs: &pt_regs) -> u64 {
+    regs.rip
+}
+
 /// The frame pointer, if the code keeps one.
 #[inline(always)]
 pub fn frame_pointer(regs: &pt_regs) -> u64 {

@@ -1,29 +1,71 @@
 //! The caller's stack: frames, their hash, and sending the frames once.
 
-mod frame_pointer;
+mod pieces;
+mod table;
+mod walk;
+mod window;
 
+use aya_ebpf::{bindings::pt_regs, helpers::bpf_ktime_get_ns};
 use tracer_common::{
     count::Count,
-    event::{Head, Kind, MAX_FRAMES, StackHead},
+    event::{Head, Kind, MAX_FRAMES, StackEnd, StackHead},
+    hash::StackHash,
 };
 
+pub use self::walk::State;
+use self::walk::{Start, Walk};
+
 use crate::{
-    atomic,
+    arch, atomic,
     call::Slot,
-    count, emit,
+    config, count, emit,
     maps::{N_SCRATCH, SCRATCH, SENT_STACKS, Scratch},
 };
 
-/// Walks the stack of a call that was just entered and answers its hash; zero, and counted,
-/// when it could not be collected.
+/// The stack of a call that was just entered: its caller comes first. Answers its hash; zero, and
+/// counted, when it could not be collected.
 #[inline(always)]
-pub fn capture(slot: &mut Slot, tid: u32, sp: u64, fp: u64) -> u64 {
+pub fn capture(slot: &mut Slot, tid: u32, regs: &pt_regs) -> u64 {
+    take(slot, tid, Start::Entered, regs)
+}
+
+/// The stack of a thread that is in a system call: the caller of the function that made the call
+/// comes first.
+#[inline(always)]
+pub fn capture_in_syscall(slot: &mut Slot, tid: u32, regs: &pt_regs) -> u64 {
+    take(slot, tid, Start::At(arch::instruction_pointer(regs)), regs)
+}
+
+#[inline(always)]
+fn take(slot: &mut Slot, tid: u32, start: Start, regs: &pt_regs) -> u64 {
     let Some(scratch) = claim() else {
         count::bump(Count::StackLost);
         return 0;
     };
-    frame_pointer::walk(scratch, slot.space, &mut slot.top, sp, fp);
-    let hash = scratch.head.hash;
+    let (sp, fp) = (arch::stack_pointer(regs), arch::frame_pointer(regs));
+    let space = slot.space;
+    let mut walk = Walk { scratch, top: &mut slot.top };
+    walk::walk(&mut walk, space, start, sp, fp);
+    let mut hash = walk.scratch.head.hash;
+    if walk.scratch.head.end == StackEnd::Unfinished as u32
+        && emit::waiting() > config::full_at() / 4
+    {
+        // What is lost of stacks must not be lost of figures.
+        walk.scratch.head.end = StackEnd::Broken as u32;
+    }
+    if walk.scratch.head.end == StackEnd::Unfinished as u32 {
+        // The user side finishes it, and takes this for its name until then.
+        // SAFETY: the helper has no conditions.
+        let now = unsafe { bpf_ktime_get_ns() };
+        hash = StackHash::new().with(hash).with(now).with(tid as u64).finish();
+        walk.scratch.head.hash = hash;
+        if !pieces::send(&mut walk, tid) || !send_frames(walk.scratch, tid, true) {
+            hash = 0;
+        }
+        release(walk.scratch);
+        return hash;
+    }
+    let scratch = walk.scratch;
     if hash != slot.last_stack && send(scratch, tid, hash) {
         slot.last_stack = hash;
     }
@@ -38,6 +80,18 @@ fn send(scratch: &mut Scratch, tid: u32, hash: u64) -> bool {
     if unsafe { SENT_STACKS.get(hash) }.is_some() {
         return true;
     }
+    if !send_frames(scratch, tid, false) {
+        return false;
+    }
+    if SENT_STACKS.insert(hash, 1, 0).is_err() {
+        count::bump(Count::StackResent);
+    }
+    true
+}
+
+/// Sends the frames, and has them read at once where somebody waits for an answer.
+#[inline(always)]
+fn send_frames(scratch: &mut Scratch, tid: u32, at_once: bool) -> bool {
     scratch.head.head = Head { kind: Kind::Stack as u8, flags: 0, family: 0, tid };
     // SAFETY: reads a field of a valid reference; volatile, so that the verifier sees a value
     // that is bounded below and not one state for each number of frames.
@@ -49,12 +103,9 @@ fn send(scratch: &mut Scratch, tid: u32, hash: u64) -> bool {
     // SAFETY: `frames` follows `head` in a `repr(C)` struct without a gap, and `len` ends
     // within it.
     let record = unsafe { core::slice::from_raw_parts((&raw const scratch.head).cast(), len) };
-    if let Err(lost) = emit::stack(record) {
+    if let Err(lost) = emit::stack(record, at_once) {
         count::bump(lost);
         return false;
-    }
-    if SENT_STACKS.insert(hash, 1, 0).is_err() {
-        count::bump(Count::StackResent);
     }
     true
 }

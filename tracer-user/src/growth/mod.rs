@@ -134,16 +134,14 @@ fn against(interval: Interval, budget: Budget) -> Verdict {
     Verdict { outcome, reasons: vec![reason] }
 }
 
-/// What should be known beside the verdict. `cut_bytes` is the growth of stacks that were not
-/// walked to the thread's start, in bytes.
-pub fn notices(growth: &Growth, batches: &Batches, cut_bytes: u64) -> Vec<Notice> {
+/// What should be known beside the verdict.
+pub fn notices(growth: &Growth, batches: &Batches) -> Vec<Notice> {
     let Growth { grown_bytes, shrunk_bytes, .. } = *growth;
     let mapped = batches.mapped_growth(Purpose::Own).bytes;
     let frees = batches.all().iter().map(|batch| batch.totals.unmatched_frees).sum();
     [
         (batches.warmup() == 0 && 0 < growth.measured).then_some(Notice::NoWarmUp),
         (0 < frees).then_some(Notice::OlderBlocks { frees }),
-        (0 < cut_bytes).then_some(Notice::BrokenStacks { bytes: cut_bytes, grown_bytes }),
         // What shrank hides at least half of what grew.
         (0 < grown_bytes && grown_bytes / 2 <= shrunk_bytes && 0 < shrunk_bytes)
             .then_some(Notice::Traded { grown_bytes, shrunk_bytes }),

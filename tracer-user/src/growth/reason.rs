@@ -121,13 +121,6 @@ pub enum Notice {
         /// Frees of unknown addresses, over all batches.
         frees: u64,
     },
-    /// Some growth is of stacks that could not be walked to the thread's start.
-    BrokenStacks {
-        /// Growth in bytes of stacks that were cut.
-        bytes: u64,
-        /// Growth in bytes of all stacks that grew.
-        grown_bytes: u64,
-    },
     /// Some stacks grew while others shrank by half as much or more.
     Traded {
         /// Bytes gained.
@@ -150,7 +143,6 @@ impl Notice {
         match self {
             Self::NoWarmUp => "no-warm-up",
             Self::OlderBlocks { .. } => "older-blocks",
-            Self::BrokenStacks { .. } => "broken-stacks",
             Self::Traded { .. } => "traded",
             Self::MappedGrowth { .. } => "mapped-growth",
         }
@@ -170,13 +162,6 @@ impl fmt::Display for Notice {
                 "{frees} {} of blocks that are not in the figures: older than the attach, below \
                  --min-size, or made by an allocator for itself",
                 if *frees == 1 { "free was" } else { "frees were" }
-            ),
-            Self::BrokenStacks { bytes, grown_bytes } => write!(
-                out,
-                "{} of {} growth is of stacks that are not whole; build the target with \
-                 -fno-omit-frame-pointer to see their callers",
-                human_bytes(*bytes),
-                human_bytes(*grown_bytes)
             ),
             Self::MappedGrowth { bytes, measured } => write!(
                 out,

@@ -200,11 +200,6 @@ fn notices_say_what_they_count() {
     let all = [
         (Notice::NoWarmUp, "no-warm-up", "no warm-up"),
         (Notice::OlderBlocks { frees: 12 }, "older-blocks", "12 frees"),
-        (
-            Notice::BrokenStacks { bytes: 1024, grown_bytes: 4096 },
-            "broken-stacks",
-            "1.00 KiB of 4.00 KiB",
-        ),
         (Notice::Traded { grown_bytes: 300, shrunk_bytes: 150 }, "traded", "300 B"),
     ];
     for (notice, name, words) in all {
@@ -224,20 +219,19 @@ fn notices_come_when_their_condition_holds() {
         saw_calls: true,
         replaced: false,
     };
-    let names = |growth: &Growth, batches: &Batches, cut_bytes| {
-        let notices = notices(growth, batches, cut_bytes);
+    let names = |growth: &Growth, batches: &Batches| {
+        let notices = notices(growth, batches);
         notices.iter().map(Notice::name).collect::<Vec<_>>()
     };
     let mut warmed = Batches::new(1);
-    assert_eq!(names(&growth(300, 149), &warmed, 0), Vec::<&str>::new());
-    assert_eq!(names(&growth(300, 150), &warmed, 0), ["traded"]);
-    assert_eq!(names(&growth(0, 150), &warmed, 7), ["broken-stacks"]);
-    assert_eq!(names(&growth(0, 0), &Batches::new(0), 0), ["no-warm-up"]);
+    assert_eq!(names(&growth(300, 149), &warmed), Vec::<&str>::new());
+    assert_eq!(names(&growth(300, 150), &warmed), ["traded"]);
+    assert_eq!(names(&growth(0, 0), &Batches::new(0)), ["no-warm-up"]);
     let totals = Totals { unmatched_frees: 2, ..Totals::default() };
     let closed =
         Closed { totals, outstanding: Held::default(), changed: vec![], ..Closed::default() };
     warmed.push(facts(), closed);
-    assert_eq!(names(&growth(0, 0), &warmed, 0), ["older-blocks"]);
+    assert_eq!(names(&growth(0, 0), &warmed), ["older-blocks"]);
 }
 
 #[test]

@@ -155,6 +155,8 @@ impl Ledger {
                     false => Booked::Known,
                 }
             }
+            // Whoever walks stacks makes whole ones of them.
+            Event::Piece(_) => Booked::Known,
             Event::Mark { number } => Booked::Mark { number },
             Event::Space(ref turn) => self.turn(turn),
             Event::Range(ref call) => {
@@ -312,7 +314,8 @@ impl Ledger {
         self.processes.get(&self.first).copied().unwrap_or(SpaceId(FIRST_SPACE))
     }
 
-    fn space_of_thread(&self, tid: u32) -> SpaceId {
+    /// Where this thread lives.
+    pub fn space_of_thread(&self, tid: u32) -> SpaceId {
         self.threads.get(&tid).copied().unwrap_or_else(|| self.first_space())
     }
 

@@ -242,6 +242,8 @@ fn map_data(map: &Map) -> Option<&MapData> {
         | Map::HashMap(data)
         | Map::PerCpuArray(data)
         | Map::RingBuf(data)
+        | Map::LpmTrie(data)
+        | Map::LruHashMap(data)
         | Map::PerCpuHashMap(data)
         | Map::ProgramArray(data)
         | Map::ArrayOfMaps(data)

@@ -13,6 +13,7 @@ mod load;
 mod namespace;
 mod object;
 pub mod rights;
+mod rules;
 mod syscall;
 mod targets;
 

@@ -141,6 +141,6 @@ fn state(ebpf: &mut Ebpf) -> Result<Array<&mut MapData, u64>, ProbeError> {
     Array::try_from(ebpf.map_mut(STATE).ok_or(ProbeError::Absent { name: STATE })?).map_err(ask)
 }
 
-fn ask(error: MapError) -> ProbeError {
+pub(super) fn ask(error: MapError) -> ProbeError {
     ProbeError::Ask { what: "targets", error: io::Error::other(error) }
 }

@@ -4,7 +4,7 @@
 
 use std::collections::BTreeMap;
 
-use super::model::{Session, Stack};
+use super::model::{Session, Stack, StackEnd};
 use super::{escape, group, names};
 
 /// What grew, in bytes.
@@ -38,8 +38,14 @@ fn path(stack: &Stack) -> String {
     match stack.frames.as_slice() {
         [] => names::LOST.to_owned(),
         frames => {
+            let begin = match stack.end {
+                Some(StackEnd::Broken) => Some(names::BROKEN),
+                Some(StackEnd::DepthLimit) => Some(names::DEPTH_LIMIT),
+                Some(StackEnd::Whole) | None => None,
+            };
             let names = group::collapsed(frames).into_iter().rev();
-            names.map(|frame| escape::folded(&names::alone(frame))).collect::<Vec<_>>().join(";")
+            let names = names.map(|frame| escape::folded(&names::alone(frame)));
+            begin.map(str::to_owned).into_iter().chain(names).collect::<Vec<_>>().join(";")
         }
     }
 }
@@ -91,6 +97,14 @@ mod tests {
     fn equal_stacks_of_two_allocators_are_one_line() {
         let session = sample::session(&[(3, &["f"]), (4, &["f"]), (1, &[]), (2, &[])]);
         assert_eq!(render(&session), "[stack lost] 3\nf 7\n");
+    }
+
+    #[test]
+    fn a_stack_that_is_not_whole_does_not_look_whole() {
+        let mut session = sample::session(&[(3, &["f"]), (4, &["f"]), (5, &["f"])]);
+        session.stacks[1].end = Some(StackEnd::Broken);
+        session.stacks[2].end = Some(StackEnd::DepthLimit);
+        assert_eq!(render(&session), "[broken stack];f 4\n[depth limit];f 5\nf 3\n");
     }
 
     #[test]

@@ -78,7 +78,7 @@ pub(super) fn grown(stacks: &[Stack], by: GroupBy) -> Vec<Row<'_>> {
                 let frames = collapsed(&stack.frames).into_iter();
                 frames.map(|frame| numbers.of(Place::of(frame))).collect::<Vec<u32>>()
             });
-            gather(stacks, keys.zip(stacks.iter().map(|stack| &stack.family)))
+            gather(stacks, keys.zip(stacks.iter().map(|stack| (&stack.family, stack.end))))
         }
         GroupBy::Function => gather(
             stacks,

@@ -206,7 +206,10 @@ mod tests {
         };
         remove(&mut old, &["mappings"]);
         remove(&mut old["growth"], &["mapped_bytes", "ended_bytes", "ended_blocks"]);
-        remove(&mut old, &["processes", "processes_omitted", "holds", "pauses"]);
+        remove(&mut old, &["processes", "processes_omitted", "holds", "pauses", "stack_quality"]);
+        for stack in old["stacks"].as_array_mut().expect("a list") {
+            remove(stack, &["end"]);
+        }
         for batch in old["batches"].as_array_mut().expect("a list") {
             let sizes = ["pss", "anonymous", "swap", "mapped", "arena", "shared", "file"];
             let names: Vec<_> = sizes.iter().map(|size| format!("{size}_bytes")).collect();
@@ -233,7 +236,8 @@ mod tests {
         assert_eq!(
             keys(&value),
             "batches budget command duration_s exit_code growth holds losses mappings measured \
-             notices pauses processes processes_omitted reasons schema stacks started target tool verdict \
+             notices pauses processes processes_omitted reasons schema stack_quality stacks started target \
+             tool verdict \
              warmup"
         );
         assert_eq!(
@@ -253,7 +257,10 @@ mod tests {
             "discarded_bytes ended exe growth held_s made_by pid ppid started"
         );
         assert_eq!(keys(&value["processes"][0]["growth"]), "heap_blocks heap_bytes mapped_bytes");
-        assert_eq!(keys(&value["stacks"][0]), "blocks bytes family frames per_batch");
+        assert_eq!(keys(&value["stacks"][0]), "blocks bytes end family frames per_batch");
+        assert_eq!(keys(&value["stack_quality"]), "broken broken_in depth_limit whole");
+        assert_eq!(keys(&value["stack_quality"]["whole"]), "bytes stacks");
+        assert_eq!(value["stacks"][0]["end"], "whole");
         assert_eq!(
             keys(&value["stacks"][0]["frames"][0]),
             "address file function inlined line object offset"

@@ -20,7 +20,7 @@ pub fn stacks(rows: Vec<Stack>) -> Vec<Stack> {
     let mut merged = merge(
         rows,
         places,
-        |row| row.family.clone(),
+        |row| (row.family.clone(), row.end),
         |sum, row| {
             sum.bytes = sum.bytes.saturating_add(row.bytes);
             sum.blocks = sum.blocks.saturating_add(row.blocks);
@@ -77,6 +77,7 @@ fn add(sum: &mut [i64], more: &[i64]) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::report::model::StackEnd;
 
     fn row(bytes: i64, function: &str, address: &str) -> Stack {
         let function = Some(function.to_owned());
@@ -86,6 +87,7 @@ mod tests {
             bytes,
             blocks: 1,
             per_batch: vec![bytes, 0],
+            end: Some(StackEnd::Whole),
             frames: vec![frame.into()],
         }
     }

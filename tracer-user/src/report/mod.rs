@@ -16,6 +16,7 @@ pub mod merge;
 pub mod model;
 pub mod names;
 mod processes;
+mod quality;
 pub mod terminal;
 pub mod widths;
 

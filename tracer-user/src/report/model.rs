@@ -6,6 +6,8 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
+pub use super::quality::{BreakReason, BrokenIn, Share, StackEnd, StackQuality};
+
 /// Name and version of the file format.
 pub const SCHEMA: &str = "outlive.session/1";
 
@@ -60,6 +62,9 @@ pub struct Session {
     /// How processes were stopped because the buffer for events was half full.
     #[serde(default)]
     pub pauses: Holds,
+    /// How far the stacks of blocks were walked.
+    #[serde(default)]
+    pub stack_quality: StackQuality,
     /// What was lost, by kind; every kind is there, also at zero.
     pub losses: BTreeMap<String, u64>,
 }
@@ -290,6 +295,9 @@ pub struct Stack {
     pub blocks: i64,
     /// Bytes that it gained in each measured batch; the sum is `bytes`.
     pub per_batch: Vec<i64>,
+    /// How it ends; `null` in files that were written before this was known.
+    #[serde(default)]
+    pub end: Option<StackEnd>,
     /// From the allocator's caller outwards, inlined calls as frames of their own. Empty when
     /// the stack was lost.
     #[serde(deserialize_with = "super::frames::deserialize")]

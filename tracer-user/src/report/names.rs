@@ -2,12 +2,17 @@
 //! allocator outwards, that is not the machinery through which everybody allocates.
 
 use std::borrow::{Borrow, Cow};
-use std::sync::Arc;
 
 use super::model::Frame;
 
 /// Name of a stack whose frames were lost.
 pub const LOST: &str = "[stack lost]";
+/// Name of the frame between a signal's handler and what it interrupted, as debuggers call it.
+pub const SIGNAL: &str = "<signal handler called>";
+/// Stands in front of the outermost frame where there are more, which could not be found.
+pub const BROKEN: &str = "[broken stack]";
+/// Stands in front of the outermost frame where there are more, which were not taken.
+pub const DEPTH_LIMIT: &str = "[depth limit]";
 /// Name of a frame of which nothing is known.
 pub const UNKNOWN: &str = "[unknown]";
 
@@ -136,29 +141,6 @@ const GLUE_PREFIXES: &[&str] = &[
     "py_trampoline",
     "vtable chunks",
 ];
-
-/// Functions of the C library at which every thread begins. Nothing calls them, so a stack
-/// that ends there is whole, whatever the walk found beyond.
-const THREAD_STARTS: &[&str] = &[
-    "__clone",
-    "__clone3",
-    "__libc_start_call_main",
-    "__libc_start_main",
-    "__libc_start_main_impl",
-    "_start",
-    "clone",
-    "clone3",
-    "start",
-    "start_thread",
-];
-
-/// Is the outermost of these frames the start of a thread?
-pub fn reaches_thread_start(frames: &[Arc<Frame>]) -> bool {
-    frames
-        .last()
-        .and_then(|frame| frame.function.as_deref())
-        .is_some_and(|function| THREAD_STARTS.contains(&function))
-}
 
 /// The frame's function; without one the object and the place in it; `[unknown]` with neither.
 pub fn of(frame: &Frame) -> Cow<'_, str> {

@@ -71,6 +71,10 @@ pub(crate) fn session(stacks: &[(i64, &[&str])]) -> Session {
         processes_omitted: 0,
         holds: Holds::default(),
         pauses: Holds::default(),
+        stack_quality: StackQuality {
+            whole: Share { stacks: 12, bytes: 500_000 },
+            ..StackQuality::default()
+        },
         losses: [
             "events",
             "stacks",
@@ -126,6 +130,7 @@ fn stack(bytes: i64, functions: &[&str]) -> Stack {
         bytes,
         blocks: bytes.signum() * 100,
         per_batch: vec![bytes / 4; 4],
+        end: Some(if functions.is_empty() { StackEnd::Broken } else { StackEnd::Whole }),
         frames: (0_u32..)
             .zip(functions)
             .map(|(depth, function)| frame(depth, function).into())

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use super::group::{self, Row};
-use super::model::{Frame, Holds, Mapping, Session, Verdict};
+use super::model::{Frame, Holds, Mapping, Session, StackQuality, Verdict};
 use super::{Options, escape, memory, names, processes, widths};
 use crate::units::{human_bytes, human_bytes_f64, human_change};
 
@@ -217,6 +217,15 @@ impl Text {
                 write!(total, ", interval {} to {}", human_bytes_f64(low), human_bytes_f64(high));
         }
         self.wrapped("", Style::Bold, &total);
+        let StackQuality { whole, depth_limit, broken, .. } = &session.stack_quality;
+        match (whole.stacks, depth_limit.stacks, broken.stacks) {
+            (0, 0, 0) => {}
+            (whole, 0, 0) => self.line(&format!("Stacks: {whole} distinct, all whole")),
+            (whole, deep, broken) => self.line(&format!(
+                "Stacks: {} distinct, {whole} whole, {deep} at the depth limit, {broken} broken",
+                whole + deep + broken
+            )),
+        }
         if 0 < growth.shrunk_bytes {
             self.line(&format!(
                 "Grown {}, shrunk {}, net {}",

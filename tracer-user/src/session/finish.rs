@@ -8,9 +8,8 @@ use std::{
 
 use anyhow::Context as _;
 use jiff::Zoned;
-use tracer_common::event::StackEnd;
 
-use super::{DriveError, Plan, Tracer, processes, progress::Progress, start::Child};
+use super::{DriveError, Plan, Tracer, processes, progress::Progress, stack_quality, start::Child};
 use crate::{
     batches::{self, Change},
     exit,
@@ -21,7 +20,6 @@ use crate::{
         folder::Folder as Files,
         merge,
         model::{self, Session},
-        names,
     },
     stacks::StackId,
     target::{allocators::AllocatorObject, process::kernel_release},
@@ -134,9 +132,8 @@ impl Folder {
         session.stacks = stacks(tracer, &changed);
         session.mappings = merge::mappings(mappings(tracer));
         processes::name_makers(tracer, &mut session.processes);
-        let cut_bytes = bytes_of_cut_stacks(tracer, &changed, &session.stacks);
         session.stacks = merge::stacks(session.stacks);
-        let notices = notices(&growth, tracer.batches(), cut_bytes);
+        let notices = notices(&growth, tracer.batches());
         session.notices = notices
             .iter()
             // One batch is compared with nothing.
@@ -146,6 +143,7 @@ impl Folder {
                 text: notice.to_string(),
             })
             .collect();
+        session.notices.extend(stack_quality::notices(&session.stack_quality));
         session.notices.extend(unsearched(tracer));
         session.notices.extend(processes::not_followed(tracer)?);
         progress.stage("writing the session");
@@ -218,6 +216,7 @@ impl Folder {
             processes_omitted: tracer.omitted_members(),
             holds: processes::holds(tracer),
             pauses: processes::pauses(tracer),
+            stack_quality: stack_quality::of(tracer),
             losses: losses.entries().map(|(key, count)| (key.to_owned(), count)).collect(),
         })
     }
@@ -328,6 +327,7 @@ fn stacks(tracer: &Tracer, changed: &[(StackId, Change)]) -> Vec<model::Stack> {
             bytes: change.bytes,
             blocks: change.blocks,
             per_batch: tracer.batches().changes_of(*id).iter().map(|change| change.bytes).collect(),
+            end: Some(stack_quality::end(tracer, *id)),
             frames,
         })
         .collect()
@@ -370,18 +370,4 @@ fn unsearched(tracer: &Tracer) -> Option<model::Notice> {
             first.path, first.reason
         ),
     })
-}
-
-/// Bytes gained by stacks whose callers are not all known.
-fn bytes_of_cut_stacks(
-    tracer: &Tracer,
-    changed: &[(StackId, Change)],
-    named: &[model::Stack],
-) -> u64 {
-    let stacks = tracer.ledger().stacks();
-    let cut = changed.iter().zip(named).filter(|((id, _), named)| {
-        stacks.trace(*id).is_none_or(|trace| trace.end != StackEnd::Whole)
-            && !names::reaches_thread_start(&named.frames)
-    });
-    cut.map(|((_, change), _)| u64::try_from(change.bytes).unwrap_or(0)).sum()
 }

@@ -10,6 +10,7 @@ mod finish;
 mod processes;
 mod progress;
 mod service;
+mod stack_quality;
 mod start;
 mod test;
 mod tracer;

@@ -19,6 +19,13 @@ use super::roots::Roots;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ObjectId(u32);
 
+impl ObjectId {
+    /// The number as such.
+    pub const fn number(self) -> u32 {
+        self.0
+    }
+}
+
 /// An address, bound to what was there when it was seen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Bound {
@@ -250,6 +257,24 @@ impl Binder {
             map.generated.get_or_insert_with(|| GeneratedNames::of(process, roots.tmp_of(process)));
         let seen = names.progress(map.dump.is_some());
         Bound { address, object, offset: address, space: Some(space), seen }
+    }
+
+    /// The executable mappings of files of this process, which lives in this address space, as they
+    /// are now, and whose they are.
+    pub fn code(&mut self, space: u64, process: &Process) -> Vec<(Mapping, ObjectId)> {
+        self.refresh(space, process);
+        let map = self.spaces.get(&space);
+        let mappings = map.into_iter().flat_map(|map| &map.mappings.list);
+        let code = mappings.filter(|at| at.is_executable() && at.has_file());
+        let code: Vec<Mapping> = code.cloned().collect();
+        code.into_iter().map(|mapping| (mapping.clone(), self.id(process, &mapping))).collect()
+    }
+
+    /// Is nothing of a file executed in this range of the address space, as far as is known?
+    pub fn is_all_generated(&self, space: u64, start: u64, end: u64) -> bool {
+        let map = self.spaces.get(&space);
+        let mut mappings = map.into_iter().flat_map(|map| &map.mappings.list);
+        !mappings.any(|at| at.is_executable() && at.has_file() && at.start < end && start < at.end)
     }
 
     /// The object of this number.

@@ -26,6 +26,7 @@ const MODULES: &[Module] = &[
     Module { name: "probes", may_use: &["chain", "target"] },
     Module { name: "intake", may_use: &["probes", "stacks"] },
     Module { name: "symbols", may_use: &["stacks", "target"] },
+    Module { name: "unwind", may_use: &["symbols", "target"] },
     Module { name: "residency", may_use: &["units"] },
     Module { name: "control", may_use: &["units"] },
     // Those that put it together.
@@ -48,6 +49,7 @@ const EVERYTHING_BELOW_SESSION: &[&str] = &[
     "symbols",
     "target",
     "units",
+    "unwind",
 ];
 
 /// Words in, exit codes out: the errors of the edge decide the code, and `doctor` asks it.

@@ -125,6 +125,12 @@ impl Tracer {
             self.ledger.end(pid);
         }
         for space in own {
+            for (space, start, end) in self.unwinder.close(space.0).void {
+                // Rules that nothing asks for go out by themselves.
+                if let Err(error) = self.probes.take_region(space, start, end) {
+                    log::debug!("{error}");
+                }
+            }
             self.binder.close(space.0);
         }
         self.tree.end(pid);

@@ -9,15 +9,22 @@ use crate::{
     growth::{LossCounts, Losses},
     ledger::Ledger,
     probes::Runs,
-    report::model::Frame,
+    report::{
+        model::{BreakReason, Frame},
+        names,
+    },
     stacks::{self, StackId},
-    symbols::{self, Bound, symbolize},
+    symbols::{self, Bound, ObjectKind, symbolize},
     target::{
         allocators::{AllocatorObject, Unreadable},
         process::{self, Process},
     },
+    unwind::Site,
 };
-use tracer_common::count::Count;
+use tracer_common::{
+    count::Count,
+    unwind::{Rule, RuleKind},
+};
 
 use super::{Holds, Member, Others, Tracer};
 
@@ -180,13 +187,38 @@ impl Tracer {
     pub fn named_by_hash(&self, hashes: &[u64]) -> Vec<Vec<Arc<Frame>>> {
         let bound = |hash| self.bound.get(hash).map_or(&[][..], |bound| bound);
         let stacks: Vec<&[Bound]> = hashes.iter().map(bound).collect();
-        let names = symbolize(&self.binder, stacks.iter().flat_map(|stack| stack.iter().copied()));
+        let found = symbolize(&self.binder, stacks.iter().flat_map(|stack| stack.iter().copied()));
         let mut shared: FxHashMap<Bound, Vec<Arc<Frame>>> = FxHashMap::default();
-        let mut named = |bound: &Bound| {
-            let make = || names.frames(*bound).iter().map(frame).map(Arc::new).collect();
-            shared.entry(*bound).or_insert_with(make).clone()
+        let make = |bound: &Bound| {
+            let mut frames: Vec<Frame> = found.frames(*bound).iter().map(frame).collect();
+            // The address is the function's first, so that what lies before it is another's.
+            if let (Site::Said(Rule { kind: RuleKind::Signal, .. }), Some(frame)) =
+                (self.unwinder.known(bound, &self.binder), frames.first_mut())
+            {
+                frame.function = Some(names::SIGNAL.to_owned());
+            }
+            frames.into_iter().map(Arc::new).collect()
         };
+        let mut named = |bound: &Bound| shared.entry(*bound).or_insert_with(|| make(bound)).clone();
         stacks.iter().map(|stack| stack.iter().flat_map(&mut named).collect()).collect()
+    }
+
+    /// Where the stack of this hash ends, and why before the start of its thread.
+    pub fn why_broken(&self, hash: u64) -> (Option<String>, BreakReason) {
+        let Some(last) = self.bound.get(&hash).and_then(|bound| bound.last()) else {
+            return (None, BreakReason::Lost);
+        };
+        let object = last.object.and_then(|id| self.binder.object(id));
+        let reason = match self.unwinder.known(last, &self.binder) {
+            _ if object.is_some_and(|object| matches!(object.kind, ObjectKind::File(None))) => {
+                BreakReason::Unopened
+            }
+            Site::NoCode => BreakReason::NoCode,
+            Site::Guessed => BreakReason::NoTable,
+            Site::Said(Rule::UNKNOWN) => BreakReason::NotFollowed,
+            Site::Said(_) => BreakReason::Unreadable,
+        };
+        (object.map(|object| object.name.clone()).filter(|name| !name.is_empty()), reason)
     }
 
     /// Why objects that came into the target could not be probed, once for each reason.

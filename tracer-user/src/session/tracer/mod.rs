@@ -31,6 +31,7 @@ use crate::{
         allocators::{AllocatorObject, Allocators, Custom, ObjectIndex},
         process::Process,
     },
+    unwind::Unwinder,
 };
 
 pub(super) use self::others::Others;
@@ -73,6 +74,7 @@ pub struct Tracer {
     binder: Binder,
     /// Where the frames of each stack belong, bound when the stack was first seen.
     bound: FxHashMap<u64, Box<[Bound]>>,
+    unwinder: Unwinder,
     ledger: Ledger,
     batches: Batches,
     n_marks: u64,
@@ -180,6 +182,7 @@ impl Tracer {
             ended_early: Vec::new(),
             others: Rc::default(),
             burial: None,
+            unwinder: Unwinder::default(),
             has_left: false,
             last_look: Instant::now(),
             n_adopted: 0,
@@ -211,6 +214,7 @@ impl Tracer {
     /// When there is none, or the kernel sets no probe.
     pub fn attach(&mut self) -> anyhow::Result<()> {
         let pid = self.process.pid;
+        self.cover(pid, &self.process.clone());
         let found = self.allocators.look(&self.process)?;
         self.attach_to(pid, found.into_iter().collect())?;
         // Perhaps one that was named ahead and is mapped already.
@@ -271,12 +275,10 @@ impl Tracer {
     /// # Errors
     /// When the kernel sets no probe.
     pub fn attach_new(&mut self) -> anyhow::Result<()> {
+        let pid = self.process.pid;
+        self.cover(pid, &self.process.clone());
         let found = self.allocators.look(&self.process)?;
-        self.attach_to(self.process.pid, found.into_iter().collect())?;
-        if let Some(space) = self.ledger.space_of(self.process.pid) {
-            self.binder.refresh(space.0, &self.process);
-        }
-        Ok(())
+        self.attach_to(pid, found.into_iter().collect())
     }
 
     /// Attaches to these objects in one process, unless they are probed there.

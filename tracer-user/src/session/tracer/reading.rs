@@ -8,15 +8,22 @@ use std::{
 
 use anyhow::bail;
 use tokio::io::{Interest, unix::AsyncFd};
-use tracer_common::decode::Event;
+use tracer_common::{
+    decode::{Change, Event},
+    event::StackEnd,
+};
 
 use super::{Tracer, turns::Turn};
 use crate::{
     intake::Paused,
     ledger::{Booked, Closed},
+    probes::{ProbeError, Probes},
     symbols::Bound,
+    unwind::{Covered, NewTable},
 };
 
+/// Of `mmap` and `mprotect`: what lies there may be executed.
+const PROT_EXEC: u32 = 4;
 /// Records read before others get their turn.
 const TURN: usize = 1 << 16;
 /// Shortest and longest pause between two looks into an empty ring. The ring holds what a
@@ -32,6 +39,27 @@ pub(super) const ASK_AGAIN: Duration = Duration::from_millis(500);
 pub(super) struct Read {
     pub(super) n_records: usize,
     pub(super) paused: Paused,
+}
+
+/// Tells the kernel side how frames are left. What it is not told it asks for, so an error costs time
+/// and nothing else.
+pub(super) fn tell(probes: &mut Probes, covered: Covered) {
+    let told = || -> Result<(), ProbeError> {
+        for (space, start, end) in covered.void {
+            probes.take_region(space, start, end)?;
+            probes.take_rules(space, start, end)?;
+        }
+        for NewTable { table, rows } in covered.tables {
+            probes.give_table(table, &rows)?;
+        }
+        for (space, start, end, region) in covered.regions {
+            probes.give_region(space, start, end, &region)?;
+        }
+        Ok(())
+    };
+    if let Err(error) = told() {
+        log::debug!("{error}");
+    }
 }
 
 impl Tracer {
@@ -103,9 +131,41 @@ impl Tracer {
     }
 
     fn read_to_turn(&mut self, mark: Option<u64>, limit: usize) -> (usize, Paused, Option<Turn>) {
-        let Self { ledger, binder, bound, burial, tree, intake, .. } = self;
+        let Self { probes, unwinder, ledger, binder, bound, burial, tree, intake, .. } = self;
         let mut turn = None;
         let (n_read, paused) = intake.read(limit, |event| {
+            let walked;
+            let event = &match *event {
+                Event::Piece(ref piece) => {
+                    unwinder.keep(piece);
+                    return ControlFlow::Continue(());
+                }
+                Event::Stack { tid, hash, frames, end: StackEnd::Unfinished } => {
+                    let space = ledger.space_of_thread(tid);
+                    let process = tree.process_in(space);
+                    let process = process.as_deref();
+                    walked = unwinder.finish(tid, hash, frames, space.0, process, binder);
+                    if let Err(error) = probes.give_rules(&walked.rules) {
+                        log::debug!("{error}");
+                    }
+                    if walked.met_new_code
+                        && let Some(process) = process
+                    {
+                        tell(probes, unwinder.cover(space.0, process, binder));
+                    }
+                    let (hash, frames, end) = (walked.hash, walked.frames(), walked.end);
+                    Event::Stack { tid, hash, frames, end }
+                }
+                ref other => unwinder.named(other),
+            };
+            if let Event::Range(range) = event
+                && range.protection & PROT_EXEC != 0
+                && matches!(range.change, Change::Map | Change::Protect)
+            {
+                let space = ledger.space_of_thread(range.tid).0;
+                let end = range.addr.saturating_add(range.len);
+                tell(probes, unwinder.forget_range(space, range.addr, end));
+            }
             match ledger.apply(event) {
                 Booked::Learned { hash, space } => {
                     if let Event::Stack { frames, .. } = event {

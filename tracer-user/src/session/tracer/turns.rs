@@ -8,7 +8,7 @@ use std::{
 
 use tracer_common::decode::{Event, Hold, Range, Space, Turn as Kind};
 
-use super::{Tracer, tree::Member};
+use super::{Tracer, reading::tell, tree::Member};
 use crate::{
     ledger::SpaceId,
     probes::Continued,
@@ -97,7 +97,7 @@ impl Tracer {
         self.tree.add(member, own);
         if is_there {
             if let Some(process) = own.and_then(|own| self.tree.process_in(own)) {
-                self.binder.refresh(id.0, &process);
+                tell(&mut self.probes, self.unwinder.cover(id.0, &process, &mut self.binder));
             }
             // Where probes belong to an address space, its own serve everyone in there: a second
             // set would see each call twice.
@@ -159,12 +159,17 @@ impl Tracer {
     pub(super) fn attach_in(&mut self, pid: u32) {
         let member = self.tree.get(pid).filter(|member| !member.is_denied);
         let Some(process) = member.and_then(|member| member.process.clone()) else { return };
+        self.cover(pid, &process);
         match self.allocators.look(&process) {
             Ok(found) => self.attach_objects(pid, found.into_iter().collect()),
             Err(error) => log::info!("no look for allocators: {error}"),
         }
+    }
+
+    /// Has stacks walked through what this process executes now.
+    pub(super) fn cover(&mut self, pid: u32, process: &Process) {
         if let Some(space) = self.ledger.space_of(pid) {
-            self.binder.refresh(space.0, &process);
+            tell(&mut self.probes, self.unwinder.cover(space.0, process, &mut self.binder));
         }
     }
 

@@ -1,0 +1,276 @@
+//! Stacks are walked to the start of their thread, however the code was compiled, and one that is
+//! not says so.
+
+use std::path::Path;
+use std::process::Command;
+
+use outlive_tests::build::Build;
+use outlive_tests::measure::{Measured, measure, measure_running};
+use outlive_tests::session::Stack;
+use outlive_tests::workload::{Program, Workload};
+
+crate::tests![
+    [Bpf, C] code_without_frame_pointers_gives_whole_stacks,
+    [Bpf, C] code_with_frame_pointers_gives_the_same_stacks,
+    [Bpf, C] tables_in_debug_information_alone_will_do,
+    [Bpf, C] a_process_that_runs_already_gives_whole_stacks,
+    [Bpf, C, Musl] a_c_library_without_tables_gives_what_can_be_had,
+    [Bpf, C] a_stack_of_too_many_frames_says_so,
+    [Bpf, C] a_stack_that_breaks_says_where_and_why,
+    [Bpf, Cpp] the_caller_of_new_is_there,
+    [Bpf, Rust] rust_without_tables_is_walked_by_frame_pointers,
+    [Bpf, Rust] rust_without_frame_pointers_gives_whole_stacks,
+    [Bpf, C, Gdb] a_debugger_sees_the_same_functions,
+];
+
+/// As distributions build programs.
+const USUAL: &[&str] = &["-O2", "-fomit-frame-pointer", "-pthread"];
+
+/// Every path, from the allocator's caller to where the program's own code begins.
+const PATHS: &[&[&str]] = &[
+    &["path_aa", "path_a", "batch"],
+    &["path_bbb", "path_bb", "path_b", "batch"],
+    &["on_signal", "<signal handler called>", "*", "raises", "batch"],
+    &["aligned", "batch"],
+    &["variable", "batch"],
+    &["compare", "*", "sorts", "batch"],
+    &["generated", "", "calls_generated", "batch"],
+    &["in_thread", "*"],
+];
+
+fn paths(flags: &[&str]) -> Program {
+    Program::new(Build::c("paths.c").only_flags(flags).build())
+}
+
+/// The functions of a stack, without parameters and the compiler's endings; empty where there is none.
+fn functions(stack: &Stack) -> Vec<&str> {
+    let frames = stack.frames.iter().filter(|frame| !frame.inlined);
+    frames.map(|frame| bare(frame.function.as_deref().unwrap_or_default())).collect()
+}
+
+fn bare(function: &str) -> &str {
+    function.split(['.', '(']).next().unwrap_or(function)
+}
+
+/// Do the functions begin like this? `*` stands for any number.
+fn begins(functions: &[&str], path: &[&str]) -> bool {
+    match path {
+        [] => true,
+        ["*", rest @ ..] => {
+            (0..=functions.len()).any(|skipped| begins(&functions[skipped..], rest))
+        }
+        [first, rest @ ..] => functions.first() == Some(first) && begins(&functions[1..], rest),
+    }
+}
+
+#[track_caller]
+fn expect_paths(measured: &Measured) {
+    measured.expect_exact();
+    let stacks = &measured.session.stacks;
+    for path in PATHS {
+        let found = stacks.iter().find(|stack| begins(&functions(stack), path));
+        let stack = found.unwrap_or_else(|| panic!("no {path:?}; {}", measured.story()));
+        assert_eq!(stack.end, "whole", "{path:?}; {}", measured.story());
+    }
+    // The recursion is there as often as it was.
+    let wide = stacks.iter().find(|stack| functions(stack).first() == Some(&"wide"));
+    let wide = functions(wide.unwrap_or_else(|| panic!("no wide; {}", measured.story())));
+    assert_eq!(wide.iter().filter(|name| **name == "wide").count(), 31, "{wide:?}");
+    let quality = &measured.session.stack_quality;
+    assert_eq!(
+        (quality.broken.stacks, quality.depth_limit.stacks),
+        (0, 0),
+        "{:?}; {}",
+        quality.broken_in,
+        measured.story()
+    );
+}
+
+fn code_without_frame_pointers_gives_whole_stacks() {
+    expect_paths(&measure(&paths(USUAL)));
+}
+
+fn code_with_frame_pointers_gives_the_same_stacks() {
+    expect_paths(&measure(&paths(&["-O1", "-fno-omit-frame-pointer", "-pthread"])));
+}
+
+fn tables_in_debug_information_alone_will_do() {
+    let flags =
+        ["-O2", "-g", "-fomit-frame-pointer", "-fno-asynchronous-unwind-tables", "-pthread"];
+    expect_paths(&measure(&paths(&flags)));
+}
+
+fn a_process_that_runs_already_gives_whole_stacks() {
+    expect_paths(&measure_running(&Workload::start(&paths(USUAL))));
+}
+
+/// musl's own code is often built without tables: the figures are right, the program's part of a
+/// stack is there, and what breaks is told of.
+fn a_c_library_without_tables_gives_what_can_be_had() {
+    let program = Build::musl("paths.c").only_flags(&["-O2", "-fomit-frame-pointer", "-pthread"]);
+    let measured = measure(&Program::new(program.build()));
+    measured.expect_exact();
+    let has =
+        |path: &[&str]| measured.session.stacks.iter().any(|stack| begins(&functions(stack), path));
+    for path in [
+        &["path_aa", "path_a", "batch"][..],
+        &["on_signal", "<signal handler called>"],
+        &["aligned", "batch"],
+    ] {
+        assert!(has(path), "no {path:?}; {}", measured.story());
+    }
+    let quality = &measured.session.stack_quality;
+    let told = measured.session.notices.iter().any(|notice| notice.name == "broken-stacks");
+    assert_eq!(told, quality.broken.stacks > 0, "{:?}", measured.session.notices);
+}
+
+fn a_stack_of_too_many_frames_says_so() {
+    let measured = measure(&paths(USUAL).arg("deep"));
+    measured.expect_exact();
+    let [stack] = &measured.session.stacks[..] else { panic!("{}", measured.story()) };
+    assert_eq!((stack.frames.len(), stack.end.as_str()), (127, "depth-limit"));
+    let quality = &measured.session.stack_quality;
+    // Two warm-up batches and four measured ones, of two blocks each.
+    assert_eq!((quality.depth_limit.stacks, quality.depth_limit.bytes), (1, 6 * 140));
+    assert!(measured.session.notices.iter().any(|notice| notice.name == "deep-stacks"));
+    let said = &measured.run.stdout;
+    assert!(said.contains("1 at the depth limit, 0 broken"), "{said}");
+}
+
+fn a_stack_that_breaks_says_where_and_why() {
+    let measured = measure(&paths(USUAL).arg("bare"));
+    measured.expect_exact();
+    let [stack] = &measured.session.stacks[..] else { panic!("{}", measured.story()) };
+    assert_eq!(functions(stack), ["bare", "bare_call"], "{}", measured.story());
+    assert_eq!(stack.end, "broken");
+    let quality = &measured.session.stack_quality;
+    assert_eq!((quality.broken.stacks, quality.broken.bytes), (1, 6 * 200));
+    let [place] = &quality.broken_in[..] else { panic!("{quality:?}") };
+    assert!(place.object.as_deref().is_some_and(|path| path.ends_with("/paths")), "{place:?}");
+    assert_eq!(place.reason, "no-table");
+    let notice = measured.session.notices.iter().find(|notice| notice.name == "broken-stacks");
+    let text = &notice.unwrap_or_else(|| panic!("{}", measured.story())).text;
+    assert!(text.contains("no unwind table"), "{text}");
+    let folded = measured.run.folder().join("growth.folded");
+    let folded = std::fs::read_to_string(folded).expect("the report is there");
+    assert_eq!(folded, format!("[broken stack];bare_call;bare {}\n", 4 * 200));
+}
+
+fn the_caller_of_new_is_there() {
+    let flags = ["-O2", "-fno-omit-frame-pointer", "-fno-builtin", "-pthread"];
+    let measured = measure(&Program::new(Build::cpp("called_new.cpp").only_flags(&flags).build()));
+    measured.expect_exact();
+    let stacks = &measured.session.stacks;
+    let path = ["operator new", "foo", "bar", "*", "main"];
+    assert!(
+        stacks.iter().any(|stack| begins(&functions(stack), &path) && stack.end == "whole"),
+        "{}",
+        measured.story()
+    );
+}
+
+fn rust(flags: &[&str]) -> Measured {
+    let usual = ["--edition=2024", "-O"];
+    measure(&Program::new(Build::rust("boxes.rs").only_flags(&[&usual, flags].concat()).build()))
+}
+
+#[track_caller]
+fn expect_boxes(measured: &Measured) {
+    measured.expect_exact_sites();
+    for (function, stack) in measured.truth.keys().flat_map(|function| {
+        let has = |stack: &&Stack| {
+            let names = stack.frames.iter().filter_map(|frame| frame.function.as_deref());
+            names.into_iter().any(|name| name.contains(function.as_str()))
+        };
+        measured.session.stacks.iter().filter(has).map(move |stack| (function, stack))
+    }) {
+        assert_eq!(stack.end, "whole", "{function}; {}", measured.story());
+    }
+}
+
+/// The standard library comes with tables; the program's own part has none.
+fn rust_without_tables_is_walked_by_frame_pointers() {
+    expect_boxes(&rust(&[
+        "-Cpanic=abort",
+        "-Cforce-frame-pointers=yes",
+        "-Cforce-unwind-tables=no",
+    ]));
+}
+
+fn rust_without_frame_pointers_gives_whole_stacks() {
+    expect_boxes(&rust(&["-Cforce-frame-pointers=no", "-Cstrip=debuginfo"]));
+}
+
+/// The functions that gdb shows above a path's end, without what debug information of other objects
+/// would add: calls that were inlined.
+fn seen_by_gdb(program: &Path, function: &str) -> Vec<String> {
+    let output = Command::new("gdb")
+        .args(["-batch", "-nx", "-iex", "set debug-file-directory /nonexistent"])
+        .args(["-ex", "set backtrace past-main on", "-ex", "set print frame-arguments none"])
+        .args(["-ex", "handle SIGUSR1 nostop noprint pass"])
+        .args(["-ex", &format!("break {function}"), "-ex", "run < /dev/stdin", "-ex", "backtrace"])
+        .arg(program)
+        .env("GDBHISTFILE", "/dev/null")
+        .stdin(one_line())
+        .output()
+        .unwrap_or_else(|err| panic!("gdb: {err}"));
+    let text = String::from_utf8_lossy(&output.stdout);
+    let frames: Vec<String> = text
+        .lines()
+        .filter(|line| line.starts_with('#'))
+        .filter_map(called)
+        .map(str::to_owned)
+        .collect();
+    assert!(!frames.is_empty(), "{text}\n{}", String::from_utf8_lossy(&output.stderr));
+    frames
+}
+
+/// The function in a line such as `#1  0x000055… in batch ()`, `#0  path_aa ()` or
+/// `#5  <signal handler called>`.
+fn called(line: &str) -> Option<&str> {
+    let frame = line.split_once(' ')?.1.trim_start();
+    let called = match frame.split_once(" in ") {
+        Some((address, called)) if address.starts_with("0x") => called,
+        _ => frame,
+    };
+    if called.starts_with('<') { Some(called) } else { called.split([' ', '(', '.']).next() }
+}
+
+fn one_line() -> std::process::Stdio {
+    let (reader, mut writer) = std::io::pipe().unwrap_or_else(|err| panic!("pipe: {err}"));
+    std::io::Write::write_all(&mut writer, b"\n").unwrap_or_else(|err| panic!("pipe: {err}"));
+    reader.into()
+}
+
+fn a_debugger_sees_the_same_functions() {
+    let program = paths(USUAL);
+    let measured = measure(&program);
+    measured.expect_exact();
+    for path in PATHS {
+        let function = path[0];
+        if function == "generated" {
+            // Of code without a table gdb makes a frame too many.
+            continue;
+        }
+        let theirs = seen_by_gdb(&program.path, function);
+        let found = measured
+            .session
+            .stacks
+            .iter()
+            .find(|stack| functions(stack).first() == Some(&function));
+        let stack = found.unwrap_or_else(|| panic!("no {function}; {}", measured.story()));
+        let ours = functions(stack);
+        // What gdb calls functions of other objects depends on the aliases that they have.
+        let is_own = |name: &&&str| {
+            let own = ["main", "in_thread", "generated", "calls_generated", "sorts", "raises"];
+            own.contains(*name) || path.contains(*name)
+        };
+        let theirs: Vec<&str> = theirs.iter().map(String::as_str).collect();
+        assert_eq!(ours.len(), theirs.len(), "{path:?}: {ours:?}, {theirs:?}");
+        assert_eq!(
+            ours.iter().filter(is_own).collect::<Vec<_>>(),
+            theirs.iter().filter(is_own).collect::<Vec<_>>(),
+            "{path:?}"
+        );
+    }
+}

@@ -1,0 +1,122 @@
+//! The tables and rules by which the kernel side leaves frames.
+
+use aya::maps::{
+    HashMap, MapData, MapError,
+    lpm_trie::{Key, LpmTrie},
+};
+use tracer_common::unwind::{
+    CHUNK_ROWS, CallSite, Region, Row, Rule, SPACE_BITS, prefixes, region_key,
+};
+
+use super::{ProbeError, Probes, targets::ask};
+
+const RULES: &str = "RULES";
+const REGIONS: &str = "REGIONS";
+const TABLES: &str = "TABLES";
+
+/// A part of a table, as the map holds it.
+type Chunk = [u64; CHUNK_ROWS];
+
+impl Probes {
+    /// Gives the kernel side the rules of these call sites.
+    ///
+    /// # Errors
+    /// When the map cannot be written. What it does not have it asks for again.
+    pub fn give_rules(&mut self, rules: &[(CallSite, Rule)]) -> Result<(), ProbeError> {
+        if rules.is_empty() {
+            return Ok(());
+        }
+        let mut map = self.rules()?;
+        for (site, rule) in rules {
+            let Some(rule) = rule.pack() else { continue };
+            map.insert([site.space, site.addr], rule, 0).map_err(ask)?;
+        }
+        Ok(())
+    }
+
+    /// Gives the kernel side the table of an object.
+    ///
+    /// # Errors
+    /// When there is no room, or the map cannot be written. Walks through the object then ask each
+    /// time: slower, nothing lost.
+    pub fn give_table(&mut self, table: u32, rows: &[Row]) -> Result<(), ProbeError> {
+        let mut map: HashMap<&mut MapData, [u32; 2], Chunk> =
+            HashMap::try_from(self.map_mut(TABLES)?).map_err(ask)?;
+        for (number, rows) in (0_u32..).zip(rows.chunks(CHUNK_ROWS)) {
+            let mut chunk = [u64::MAX; CHUNK_ROWS];
+            for (word, row) in chunk.iter_mut().zip(rows) {
+                *word = row.0;
+            }
+            map.insert([table, number], chunk, 0).map_err(ask)?;
+        }
+        Ok(())
+    }
+
+    /// Tells the kernel side what is executed in this range of an address space.
+    ///
+    /// # Errors
+    /// When there is no room, or the map cannot be written.
+    pub fn give_region(
+        &mut self,
+        space: u64,
+        start: u64,
+        end: u64,
+        region: &Region,
+    ) -> Result<(), ProbeError> {
+        let mut map = self.regions()?;
+        let value = [region.bias, u64::from(region.table) | u64::from(region.n_rows) << 32];
+        for key in keys(space, start, end) {
+            map.insert(&key, value, 0).map_err(ask)?;
+        }
+        Ok(())
+    }
+
+    /// Something else is executed in this range from here on, or nothing.
+    ///
+    /// # Errors
+    /// When the maps cannot be written.
+    pub fn take_region(&mut self, space: u64, start: u64, end: u64) -> Result<(), ProbeError> {
+        let mut regions = self.regions()?;
+        for key in keys(space, start, end) {
+            match regions.remove(&key) {
+                Ok(()) | Err(MapError::KeyNotFound) => {}
+                // One that had no room is not there.
+                Err(error) => log::debug!("{error}"),
+            }
+        }
+        Ok(())
+    }
+
+    /// Forgets the rules of the call sites in this range.
+    ///
+    /// # Errors
+    /// When the map cannot be read.
+    pub fn take_rules(&mut self, space: u64, start: u64, end: u64) -> Result<(), ProbeError> {
+        let mut rules = self.rules()?;
+        let is_void = |addr: u64| start < addr && addr <= end;
+        let sites = rules.keys().filter_map(Result::ok);
+        let void: Vec<[u64; 2]> =
+            sites.filter(|[of, addr]| *of == space && is_void(*addr)).collect();
+        for site in void {
+            // It may have gone out by itself.
+            let _ = rules.remove(&site);
+        }
+        Ok(())
+    }
+
+    fn rules(&mut self) -> Result<HashMap<&mut MapData, [u64; 2], u32>, ProbeError> {
+        HashMap::try_from(self.map_mut(RULES)?).map_err(ask)
+    }
+
+    fn regions(&mut self) -> Result<LpmTrie<&mut MapData, [u8; 16], [u64; 2]>, ProbeError> {
+        LpmTrie::try_from(self.map_mut(REGIONS)?).map_err(ask)
+    }
+
+    fn map_mut(&mut self, name: &'static str) -> Result<&mut aya::maps::Map, ProbeError> {
+        self.loaded.ebpf.map_mut(name).ok_or(ProbeError::Absent { name })
+    }
+}
+
+fn keys(space: u64, start: u64, end: u64) -> impl Iterator<Item = Key<[u8; 16]>> {
+    prefixes(start, end).map(move |(at, bits)| Key::new(SPACE_BITS + bits, region_key(space, at)))
+}

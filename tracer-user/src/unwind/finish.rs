@@ -1,0 +1,138 @@
+//! Finishing a walk that the kernel side could not: the same steps, on the bytes that it sent.
+
+use tracer_common::{
+    event::{MAX_FRAMES, StackEnd},
+    unwind::{Rule, RuleKind, SIGCONTEXT_FP, SIGCONTEXT_IP, SIGCONTEXT_SP, SavedFramePointer},
+};
+
+/// A part of a stack, as it was.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Copied {
+    /// Address of the first byte.
+    pub(super) start: u64,
+    /// The bytes.
+    pub(super) bytes: Vec<u8>,
+}
+
+impl Copied {
+    /// Adds bytes that lay at this address. Answers `false` when they do not follow.
+    pub(super) fn push(&mut self, addr: u64, bytes: &[u8]) -> bool {
+        if self.bytes.is_empty() {
+            self.start = addr;
+        }
+        let follows = self.start.checked_add(self.bytes.len() as u64) == Some(addr);
+        if follows {
+            self.bytes.extend_from_slice(bytes);
+        }
+        follows
+    }
+
+    fn word(&self, addr: u64) -> Option<u64> {
+        if addr & 7 != 0 {
+            return None;
+        }
+        let at = usize::try_from(addr.checked_sub(self.start)?).ok()?;
+        let bytes = self.bytes.get(at..at.checked_add(8)?)?;
+        Some(u64::from_ne_bytes(bytes.try_into().ok()?))
+    }
+}
+
+/// A frame to be left: its return address, and the registers as its callee leaves them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Frame {
+    /// The return address; after a signal, the instruction that was to be next plus one.
+    pub(super) return_addr: u64,
+    /// The stack pointer.
+    pub(super) sp: u64,
+    /// The frame pointer.
+    pub(super) fp: u64,
+}
+
+/// Leaves a frame by its rule.
+///
+/// # Errors
+/// Why there is no further frame.
+pub(super) fn leave(frame: Frame, rule: Rule, stack: &Copied) -> Result<Frame, StackEnd> {
+    let broken = StackEnd::Broken;
+    let word = |addr| stack.word(addr).ok_or(broken);
+    let at = |base: u64, offset: i64| base.wrapping_add_signed(offset);
+    let base = match rule.kind {
+        RuleKind::Outermost => return Err(StackEnd::Whole),
+        RuleKind::Unknown => return Err(broken),
+        RuleKind::StackPointer | RuleKind::Signal => frame.sp,
+        RuleKind::FramePointer | RuleKind::FramePointerMemory => frame.fp,
+    };
+    if base == 0 {
+        return Err(StackEnd::Whole);
+    }
+    let place = at(base, rule.cfa_offset.into());
+    if rule.kind == RuleKind::Signal {
+        let return_addr = word(place.wrapping_add(SIGCONTEXT_IP))?.wrapping_add(1);
+        let fp = word(place.wrapping_add(SIGCONTEXT_FP))?;
+        return Ok(Frame { return_addr, sp: word(place.wrapping_add(SIGCONTEXT_SP))?, fp });
+    }
+    let cfa = if rule.kind == RuleKind::FramePointerMemory { word(place)? } else { place };
+    if cfa <= frame.sp {
+        return Err(broken);
+    }
+    let return_addr = word(cfa.wrapping_sub(8))?;
+    let fp = match rule.saved {
+        SavedFramePointer::InPlace => frame.fp,
+        SavedFramePointer::AtCfa(offset) => word(at(cfa, offset.into()))?,
+        SavedFramePointer::AtFramePointer(offset) => word(at(frame.fp, offset.into()))?,
+    };
+    if return_addr == 0 {
+        return Err(StackEnd::Whole);
+    }
+    Ok(Frame { return_addr, sp: cfa, fp })
+}
+
+/// What is known of a call site.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Site {
+    /// An unwind table says how to leave it.
+    Said(Rule),
+    /// Code without an unwind table: it may keep a frame pointer.
+    Guessed,
+    /// Nothing is executed there.
+    NoCode,
+}
+
+/// How a walk ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Finished {
+    /// Why there are no more frames.
+    pub(super) end: StackEnd,
+    /// A call site whose guess led into no code.
+    pub(super) misled_by: Option<u64>,
+}
+
+/// Adds the frames behind this one, by the rules of their call sites.
+pub(super) fn finish(
+    frames: &mut Vec<u64>,
+    mut frame: Frame,
+    stack: &Copied,
+    mut site: impl FnMut(u64) -> Site,
+) -> Finished {
+    let mut here = site(frame.return_addr);
+    loop {
+        let rule = match here {
+            Site::Said(rule) => rule,
+            Site::Guessed => Rule::FRAME_POINTER,
+            Site::NoCode => Rule::UNKNOWN,
+        };
+        let next = match leave(frame, rule, stack) {
+            Ok(next) => next,
+            Err(end) => return Finished { end, misled_by: None },
+        };
+        let there = site(next.return_addr);
+        if here == Site::Guessed && there == Site::NoCode {
+            return Finished { end: StackEnd::Broken, misled_by: Some(frame.return_addr) };
+        }
+        if frames.len() >= MAX_FRAMES {
+            return Finished { end: StackEnd::DepthLimit, misled_by: None };
+        }
+        frames.push(next.return_addr);
+        (frame, here) = (next, there);
+    }
+}

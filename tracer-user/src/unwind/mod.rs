@@ -1,0 +1,254 @@
+//! How the kernel side leaves frames: by tables, which are compiled here from those of the objects.
+//!
+//! An object's table is compiled once, the first time that it is met in a walk or found mapped, and
+//! shared by all processes that map it. The kernel side looks a call site up there once and keeps its
+//! rule. Where it has no table yet it sends the stack; here the walk is finished by the same rules, and
+//! the table is given to it. So nothing is lost while libraries come, and nothing has to be there
+//! before a target is traced. Code without a table, such as generated one, is left by the frame
+//! pointer: the kernel side is told which.
+
+mod finish;
+mod regions;
+mod rule;
+mod table;
+
+#[cfg(test)]
+mod tests;
+
+use std::{collections::VecDeque, fs::File, os::unix::fs::FileExt as _};
+
+use rustc_hash::FxHashMap;
+use tracer_common::{
+    decode::{Event, Frames, Piece},
+    event::StackEnd,
+    hash::StackHash,
+    unwind::{CallSite, Rule, generated, stretch},
+};
+
+pub use self::{
+    finish::Site,
+    regions::{Covered, NewTable},
+};
+
+use self::{
+    finish::{Copied, Frame, finish},
+    regions::Regions,
+    table::Table,
+};
+use crate::{
+    symbols::{Binder, Bound, ObjectId, ObjectKind},
+    target::process::Process,
+};
+
+/// A stack that the kernel side could not finish.
+#[derive(Debug)]
+struct Unfinished {
+    /// What stands for its hash.
+    token: u64,
+    frame: Frame,
+    copied: Copied,
+}
+
+/// A stack that is finished now.
+#[derive(Debug)]
+pub struct Walked {
+    /// Its name, the one that the kernel side gives it from here on.
+    pub hash: u64,
+    /// Its frames, as a record has them.
+    frames: Vec<u8>,
+    /// Why there are no more.
+    pub end: StackEnd,
+    /// What the kernel side is to know of code without a table.
+    pub rules: Vec<(CallSite, Rule)>,
+    /// Was there code of which the kernel side has no table in this address space?
+    pub met_new_code: bool,
+}
+
+impl Walked {
+    /// Return addresses, innermost first.
+    pub fn frames(&self) -> Frames<'_> {
+        Frames::of(&self.frames)
+    }
+}
+
+/// Stacks of one thread that can be unfinished in records to come: the calls that it has in flight.
+const MOST_NAMES: usize = 8;
+
+/// Finishes walks.
+#[derive(Debug, Default)]
+pub struct Unwinder {
+    /// The table of each object.
+    tables: FxHashMap<ObjectId, Table>,
+    /// What of each address space the kernel side has tables for.
+    regions: Regions,
+    /// What each thread has sent of a stack.
+    pieces: FxHashMap<u32, Unfinished>,
+    /// What stands for which hash in the records of each thread.
+    names: FxHashMap<u32, VecDeque<(u64, u64)>>,
+}
+
+impl Unwinder {
+    /// Keeps a piece of a stack until its frames come.
+    pub fn keep(&mut self, piece: &Piece<'_>) {
+        let frame = Frame { return_addr: piece.return_addr, sp: piece.sp, fp: piece.fp };
+        let begun = self.pieces.get_mut(&piece.tid).filter(|begun| begun.token == piece.hash);
+        match begun {
+            Some(begun) => drop(begun.copied.push(piece.addr, piece.bytes)),
+            None => {
+                let mut copied = Copied::default();
+                copied.push(piece.addr, piece.bytes);
+                let begun = Unfinished { token: piece.hash, frame, copied };
+                self.pieces.insert(piece.tid, begun);
+            }
+        }
+    }
+
+    /// Finishes the stack of this thread, of which these frames are known, in an address space
+    /// where this process lives.
+    pub fn finish(
+        &mut self,
+        tid: u32,
+        token: u64,
+        known: Frames<'_>,
+        space: u64,
+        process: Option<&Process>,
+        binder: &mut Binder,
+    ) -> Walked {
+        let mut frames: Vec<u64> = known.iter().collect();
+        let mut met = FxHashMap::default();
+        let mut end = StackEnd::Broken;
+        let mut met_new_code = false;
+        let begun = self.pieces.remove(&tid).filter(|begun| begun.token == token);
+        if let (Some(begun), Some(process)) = (begun, process) {
+            let site = |return_addr| {
+                *met.entry(return_addr).or_insert_with(|| {
+                    let mut bound = binder.bind(space, process, return_addr);
+                    if bound.object.is_none() {
+                        // Who generates code makes it executable after it is written: the memory
+                        // map may have been read in between.
+                        binder.refresh(space, process);
+                        bound = binder.bind(space, process, return_addr);
+                    }
+                    met_new_code |=
+                        bound.space.is_none() && !self.regions.has(space, bound.address);
+                    self.site(&bound, binder)
+                })
+            };
+            let finished = finish(&mut frames, begun.frame, &begun.copied, site);
+            end = finished.end;
+            if let Some(misled_by) = finished.misled_by {
+                met.insert(misled_by, Site::NoCode);
+            }
+        }
+        let rules = met.into_iter().map(|(return_addr, site)| {
+            let rule = match site {
+                Site::Said(rule) => rule,
+                Site::NoCode => Rule::UNKNOWN,
+                Site::Guessed => Rule::FRAME_POINTER,
+            };
+            let (start, end) = stretch(generated(return_addr));
+            let is_generated = site == Site::Guessed && binder.is_all_generated(space, start, end);
+            let addr = if is_generated { generated(return_addr) } else { return_addr };
+            (CallSite { space, addr }, rule)
+        });
+        let rules = rules.collect();
+        let hash = frames.iter().fold(StackHash::new().with(space), |hash, at| hash.with(*at));
+        let hash = hash.finish();
+        let names = self.names.entry(tid).or_default();
+        if names.len() == MOST_NAMES {
+            names.pop_front();
+        }
+        names.push_back((token, hash));
+        let frames = frames.iter().flat_map(|frame| frame.to_ne_bytes()).collect();
+        Walked { hash, frames, end, rules, met_new_code }
+    }
+
+    /// The event, with what stands for the hash of a stack replaced by it.
+    pub fn named<'a>(&self, event: &Event<'a>) -> Event<'a> {
+        let mut event = *event;
+        match &mut event {
+            Event::Alloc { tid, stack, .. } => *stack = self.name(*tid, *stack),
+            Event::Range(range) => range.stack = self.name(range.tid, range.stack),
+            // The thread that made the process sent it, and is not said.
+            Event::Space(space) if space.stack != 0 => {
+                let mut names = self.names.values().flatten();
+                let name = names.find(|(token, _)| *token == space.stack);
+                space.stack = name.map_or(space.stack, |(_, hash)| *hash);
+            }
+            _ => {}
+        }
+        event
+    }
+
+    fn name(&self, tid: u32, hash: u64) -> u64 {
+        let names = self.names.get(&tid).into_iter().flatten();
+        names.rev().find(|(token, _)| *token == hash).map_or(hash, |(_, hash)| *hash)
+    }
+
+    /// The executable mappings of files in this address space that the kernel side has no table for:
+    /// it has from here on. Compiles the tables that are new.
+    pub fn cover(&mut self, space: u64, process: &Process, binder: &mut Binder) -> Covered {
+        let mut covered = Covered::default();
+        for (mapping, id) in binder.code(space, process) {
+            if self.regions.has_all(space, &mapping, id) {
+                continue;
+            }
+            let is_new = !self.tables.contains_key(&id);
+            let table = self.tables.entry(id).or_insert_with(|| open(binder, id));
+            if is_new && !table.rows().is_empty() {
+                covered.tables.push(NewTable { table: id.number(), rows: table.rows().to_vec() });
+            }
+            self.regions.add(space, &mapping, id, table, &mut covered);
+        }
+        covered
+    }
+
+    /// Something else is executed in this range from here on. Answers what is void.
+    pub fn forget_range(&mut self, space: u64, start: u64, end: u64) -> Covered {
+        self.regions.forget(space, start, end)
+    }
+
+    /// The address space is no more. Answers what is void.
+    pub fn close(&mut self, space: u64) -> Covered {
+        self.regions.forget(space, 0, u64::MAX)
+    }
+
+    fn site(&mut self, bound: &Bound, binder: &Binder) -> Site {
+        if let Some(id) = bound.object {
+            self.tables.entry(id).or_insert_with(|| open(binder, id));
+        }
+        self.known(bound, binder)
+    }
+
+    /// What is known of a call site, without compiling anything for it.
+    pub fn known(&self, bound: &Bound, binder: &Binder) -> Site {
+        let Some(id) = bound.object else { return Site::NoCode };
+        let Some(object) = binder.object(id) else { return Site::NoCode };
+        let file = match &object.kind {
+            ObjectKind::File(Some(file)) => file,
+            ObjectKind::File(None) | ObjectKind::Kernel => return Site::Said(Rule::UNKNOWN),
+            ObjectKind::Anonymous => return Site::Guessed,
+        };
+        let rule = self.tables.get(&id).and_then(|table| table.rule(bound.offset));
+        let rule =
+            rule.or_else(|| returns_from_signal(file, bound.offset + 1).then_some(Rule::SIGNAL));
+        rule.map_or(Site::Guessed, Site::Said)
+    }
+}
+
+/// Is this the code through which a signal handler returns? A C library without tables has it as
+/// well; it is known by its instructions, as debuggers know it.
+fn returns_from_signal(file: &File, offset: u64) -> bool {
+    let mut code = [0; 9];
+    let Ok(()) = file.read_exact_at(&mut code, offset) else { return false };
+    // mov $15, %rax; syscall. Or with %eax.
+    code == [0x48, 0xc7, 0xc0, 15, 0, 0, 0, 0x0f, 0x05]
+        || code[..7] == [0xb8, 15, 0, 0, 0, 0x0f, 0x05]
+}
+
+fn open(binder: &Binder, id: ObjectId) -> Table {
+    match binder.object(id).map(|object| &object.kind) {
+        Some(ObjectKind::File(Some(file))) => Table::open(file),
+        _ => Table::default(),
+    }
+}

@@ -1,0 +1,164 @@
+//! The unwind table of one object, compiled: a row for each place from which on another rule holds.
+//!
+//! What is compiled are bytes of the target's choosing: whatever they say, the answer is rows or none.
+
+use std::fs::File;
+
+use gimli::{
+    BaseAddresses, DebugFrame, EhFrame, EndianSlice, FrameDescriptionEntry, LittleEndian,
+    Operation, UnwindContext, UnwindExpression, UnwindSection,
+};
+use tracer_common::unwind::{Row, Rule};
+
+use super::rule::{Operations, simplified};
+use crate::target::elf::{Elf, ObjectAddr};
+
+type Bytes<'a> = EndianSlice<'a, LittleEndian>;
+
+/// Rows of one object at the most; a table that has more is cut. The largest browser has three
+/// million.
+const MOST_ROWS: usize = 8 << 20;
+
+/// What an object says of its code.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct Table {
+    /// By place in the file, no two at the same.
+    rows: Vec<Row>,
+}
+
+impl Table {
+    /// The table of this file; an empty one when it is no object, or says nothing.
+    pub(super) fn open(file: &File) -> Self {
+        Elf::open(file).map(|elf| Self::compile(&elf)).unwrap_or_default()
+    }
+
+    /// The table of this object.
+    pub(super) fn compile<Data: AsRef<[u8]>>(elf: &Elf<Data>) -> Self {
+        let mut functions = Vec::new();
+        let mut bases = BaseAddresses::default();
+        if let Some((at, bytes)) = elf.section(".eh_frame") {
+            bases = bases.set_eh_frame(at.0);
+            if let Some((text, _)) = elf.section(".text") {
+                bases = bases.set_text(text.0);
+            }
+            let mut frame = EhFrame::new(bytes, LittleEndian);
+            frame.set_address_size(8);
+            read(&frame, &bases, &mut functions);
+        }
+        if let Some((_, bytes)) = elf.section(".debug_frame") {
+            let mut frame = DebugFrame::new(bytes, LittleEndian);
+            frame.set_address_size(8);
+            read(&frame, &bases, &mut functions);
+        }
+        // Where both say something of a function, the first of them is what it is unwound by.
+        functions.sort_by_key(|function| function.start);
+        functions.dedup_by_key(|function| function.start);
+        let mut table = Self::default();
+        let mut next = functions.iter().map(|function| function.start).skip(1);
+        for function in &functions {
+            let end = function.end.min(next.next().unwrap_or(u64::MAX));
+            for (at, rule) in &function.rows {
+                if *at < end {
+                    table.push(elf, *at, Some(*rule));
+                }
+            }
+            table.push(elf, end, None);
+        }
+        table.rows.sort_by_key(|row| row.offset());
+        table.rows.dedup_by_key(|row| row.rule());
+        if table.rows.len() > MOST_ROWS {
+            table.rows.truncate(MOST_ROWS);
+            // Nothing is known from here on.
+            if let Some(last) = table.rows.last_mut() {
+                *last = Row::new(last.offset(), None);
+            }
+        }
+        table.rows.shrink_to_fit();
+        table
+    }
+
+    /// Adds a row, in place of one for the same address. Code beyond the fourth gigabyte of a file has
+    /// none.
+    fn push<Data: AsRef<[u8]>>(&mut self, elf: &Elf<Data>, addr: u64, rule: Option<Rule>) {
+        // The end of the last function may be the end of the segment.
+        let offset = match elf.file_offset(ObjectAddr(addr)) {
+            Some(offset) => offset.0,
+            None => match elf.file_offset(ObjectAddr(addr.wrapping_sub(1))) {
+                Some(offset) => offset.0.saturating_add(1),
+                None => return,
+            },
+        };
+        let Ok(offset) = u32::try_from(offset) else { return };
+        let rule = rule.map(|rule| rule.pack().or(Rule::UNKNOWN.pack()).unwrap_or(0));
+        let row = Row::new(offset, rule);
+        match self.rows.last_mut() {
+            Some(last) if last.offset() == offset => *last = row,
+            Some(last) if last.rule() == row.rule() && last.offset() < offset => {}
+            _ => self.rows.push(row),
+        }
+    }
+
+    /// The rule of the code at this place of the file; `None` where the object says nothing.
+    pub(super) fn rule(&self, offset: u64) -> Option<Rule> {
+        let after = self.rows.partition_point(|row| u64::from(row.offset()) <= offset);
+        Rule::unpack(self.rows.get(after.checked_sub(1)?)?.rule())
+    }
+
+    /// The rows, by place in the file.
+    pub(super) fn rows(&self) -> &[Row] {
+        &self.rows
+    }
+}
+
+/// A function's rules, each from its address on.
+struct Function {
+    start: u64,
+    end: u64,
+    rows: Vec<(u64, Rule)>,
+}
+
+/// Adds the functions that a section describes, as far as it can be read.
+fn read<'a, Section: UnwindSection<Bytes<'a>>>(
+    section: &Section,
+    bases: &BaseAddresses,
+    functions: &mut Vec<Function>,
+) where
+    Section::Offset: Copy,
+{
+    let mut context = UnwindContext::new();
+    let mut entries = section.entries(bases);
+    let mut n_rows = 0;
+    while let Ok(Some(entry)) = entries.next() {
+        let gimli::CieOrFde::Fde(partial) = entry else { continue };
+        let Ok(entry) = partial.parse(Section::cie_from_offset) else { continue };
+        let rows = rows(section, bases, &entry, &mut context);
+        n_rows += rows.len();
+        if rows.is_empty() || n_rows > MOST_ROWS {
+            continue;
+        }
+        let start = entry.initial_address();
+        functions.push(Function { start, end: start.saturating_add(entry.len()), rows });
+    }
+}
+
+fn rows<'a, Section: UnwindSection<Bytes<'a>>>(
+    section: &Section,
+    bases: &BaseAddresses,
+    entry: &FrameDescriptionEntry<Bytes<'a>>,
+    context: &mut UnwindContext<usize>,
+) -> Vec<(u64, Rule)> {
+    let operations: &Operations<'_, 'a> = &|expression: &UnwindExpression<usize>| {
+        let mut operations = expression.get(section).ok()?.operations(entry.cie().encoding());
+        let (first, second): (Operation<Bytes<'a>>, _) =
+            (operations.next().ok()??, operations.next().ok()?);
+        operations.next().ok()?.is_none().then_some((first, second))
+    };
+    let is_signal = entry.cie().is_signal_trampoline();
+    let mut rules = Vec::new();
+    let Ok(mut table) = entry.rows(section, bases, context) else { return rules };
+    while let Ok(Some(row)) = table.next_row() {
+        let rule = simplified(row, is_signal, operations).unwrap_or(Rule::UNKNOWN);
+        rules.push((row.start_address(), rule));
+    }
+    rules
+}
