@@ -36,6 +36,7 @@ const PATHS: &[&[&str]] = &[
     &["compare", "*", "sorts", "batch"],
     &["generated", "", "calls_generated", "batch"],
     &["in_thread", "*"],
+    &["on_edge", "edge", "shifted", "edges", "*"],
 ];
 
 fn paths(flags: &[&str]) -> Program {

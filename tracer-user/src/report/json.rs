@@ -103,7 +103,7 @@ impl Formatter for Lines {
     }
 }
 
-/// Reads what [`write`] wrote, which may be longer than what it holds takes in memory: it is read
+/// Reads what [`write()`] wrote, which may be longer than what it holds takes in memory: it is read
 /// as a stream. Fields that this version does not know are ignored.
 ///
 /// # Errors
