@@ -14,6 +14,7 @@ use outlive_tests::build::Build;
 use outlive_tests::measure::{measure, measure_running};
 use outlive_tests::process::{Owned, eventually};
 use outlive_tests::scratch::{Scratch, copy_program, workloads};
+use outlive_tests::session::Session;
 use outlive_tests::text::changed_code_bytes;
 use outlive_tests::tool::{Run, Tool};
 use outlive_tests::workload::{Program, Workload};
@@ -24,6 +25,7 @@ crate::tests![
     [Bpf, C] a_program_whose_file_was_deleted_is_traced,
     [Bpf, C] a_library_that_was_closed_keeps_its_names,
     [Bpf, C] two_tools_on_one_target_do_not_disturb_each_other,
+    [Bpf, C] tools_that_come_and_go_while_a_target_works_are_not_noticed,
     [Bpf, C] a_library_that_is_named_like_the_c_library_is_not_it,
     [Bpf, C] a_program_may_define_its_own_malloc,
     [Bpf, C] a_program_at_a_fixed_address_is_traced,
@@ -105,6 +107,49 @@ fn two_tools_on_one_target_do_not_disturb_each_other() {
     let batch = session.batches.last().unwrap();
     let n_batches = i64::try_from(workload.truth().n_batches()).unwrap();
     assert_eq!(batch.heap_blocks, 100 * n_batches, "{}", run.story());
+    assert_eq!(changed_code_bytes(workload.pid()), 0);
+}
+
+fn tools_that_come_and_go_while_a_target_works_are_not_noticed() {
+    let mut workload = Workload::start(&Program::new(Build::c("keep.c").build()));
+    let pid = workload.pid().to_string();
+    let first = Tool::new(["attach", "-p", &pid, "--by-mark"]).with_folder().start();
+    let mark = || Tool::new(["mark", "-p", &pid, "here"]).run().code == Some(0);
+    eventually("the first tool watches", mark);
+    let mut n_batches = 0;
+    let mut work = || {
+        workload.ask();
+        assert!(workload.line().starts_with("DONE "));
+        n_batches += 1;
+    };
+    for _ in 0..5 {
+        let mut other = Tool::new(["attach", "-p", &pid, "-i", "50ms"]).with_folder().start();
+        let folder = other.folder();
+        let sees = || {
+            let is_there = folder.join("session.json").is_file();
+            is_there && Session::read(&folder).batches.iter().any(|it| it.allocated_blocks > 0)
+        };
+        // Comes and goes while there is work.
+        eventually("the other tool sees blocks", || {
+            work();
+            sees()
+        });
+        other.process.signal(SIGINT);
+        while other.process.is_alive() {
+            work();
+        }
+        let run = other.wait();
+        run.expect_code(0);
+        assert_eq!(run.session().lost(), 0, "{}", run.story());
+    }
+    assert!(mark(), "the first tool watches no more");
+    first.process.signal(SIGINT);
+    let run = first.wait();
+    run.expect_code(0);
+    let session = run.session();
+    let left = session.batches.last().unwrap().heap_blocks;
+    assert_eq!(left, 100 * n_batches, "{}", run.story());
+    assert_eq!(session.lost(), 0, "losses {:?}", session.losses);
     assert_eq!(changed_code_bytes(workload.pid()), 0);
 }
 

@@ -14,6 +14,7 @@ mod interpreters;
 mod languages;
 mod losses;
 mod mappings;
+mod names;
 mod odd_targets;
 mod pairing;
 mod reports;
@@ -78,6 +79,7 @@ fn main() -> ExitCode {
         reports::TESTS,
         losses::TESTS,
         mappings::TESTS,
+        names::TESTS,
     ];
     libtest_mimic::run(&args, groups.concat().into_iter().map(trial).collect()).exit_code()
 }

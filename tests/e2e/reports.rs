@@ -17,6 +17,7 @@ crate::tests![
     [Bpf, C, LargeMemory] blocks_of_several_gibibytes_are_exact,
     [Bpf, C] a_session_folder_is_private_and_whole,
     [Bpf, C] every_format_can_be_made_from_a_session,
+    [Bpf, C] a_report_can_be_grouped,
     [Bpf, Cpp] output_to_a_pipe_is_plain_and_fits_eighty_columns,
     [Bpf, C] colour_can_be_asked_for,
 ];
@@ -140,6 +141,25 @@ fn every_format_can_be_made_from_a_session() {
         run.expect_code(0);
         assert!(run.stdout.contains("leaky"), "{format}: {}", run.story());
     }
+}
+
+fn a_report_can_be_grouped() {
+    let measured = measure(&program("keep.c"));
+    let folder = measured.run.folder();
+    let report = |options: &[&str]| {
+        Tool::new(["report"]).args([folder.as_os_str()]).args(options.iter().copied()).run()
+    };
+    let run = report(&["--group-by", "function"]);
+    run.expect_code(0);
+    assert!(run.stdout.contains("Functions that grew most:"), "{}", run.story());
+    assert!(run.stdout.contains("  leaky  keep.c:"), "{}", run.story());
+    let run = report(&["--group-by", "object", "--format", "markdown"]);
+    run.expect_code(0);
+    let rows = run.stdout.lines().filter(|line| line.contains("/keep` |"));
+    let total = format!("| {} |", measured.session.total().bytes);
+    assert!(rows.clone().any(|row| row.contains(&total)), "{}", run.story());
+    let run = report(&["--group-by", "object", "--format", "json"]);
+    run.expect_error(2, &["--group-by", "text and markdown"]);
 }
 
 #[track_caller]

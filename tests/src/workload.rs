@@ -148,12 +148,21 @@ impl Workload {
         self.input.write_all(b"\n").unwrap_or_else(|err| panic!("workload's input: {err}"));
     }
 
-    /// Runs one batch to its end.
+    /// Runs one batch to its end. No other may be running.
     #[track_caller]
     pub fn batch(&mut self) {
+        let number = self.truth().n_batches() + 1;
         self.ask();
-        let done = self.line();
-        assert!(done.starts_with("DONE "), "the workload answered `{done}`");
+        loop {
+            let line = self.line();
+            let done = line.strip_prefix("DONE ");
+            match done.and_then(|done| done.parse::<usize>().ok()) {
+                Some(done) if done == number => return,
+                // Of a batch that a command asked for: nobody has read that line so far.
+                Some(done) if done < number => {}
+                _ => panic!("the workload answered `{line}` to the request for batch {number}"),
+            }
+        }
     }
 
     /// The next line of its output.
@@ -216,8 +225,15 @@ pub fn script(path: &Path, text: &str) -> PathBuf {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::{AtomicBool, Ordering};
+    use std::time::Duration;
+
+    use nix::sys::signal::{SIGCONT, SIGSTOP, kill};
+    use nix::unistd::Pid;
+
     use super::*;
     use crate::build::{Build, node_addon, python, python_extension};
+    use crate::process::{eventually, state};
     use crate::scratch::workloads;
     use crate::truth::Amount;
 
@@ -256,5 +272,27 @@ mod tests {
         let status = Command::new(workload.batch_command()).status().unwrap();
         assert!(status.success());
         assert_eq!(workload.truth().n_batches(), 1);
+    }
+
+    #[test]
+    fn a_batch_is_waited_for_behind_those_of_a_command() {
+        let mut workload = Workload::start(&Program::new(Build::c("keep.c").build()));
+        for _ in 0..2 {
+            assert!(Command::new(workload.batch_command()).status().unwrap().success());
+        }
+        let pid = workload.pid();
+        workload.process().signal(SIGSTOP);
+        eventually("the workload stands still", || state(pid) == Some('T'));
+        let goes_on = AtomicBool::new(false);
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                thread::sleep(Duration::from_millis(200));
+                goes_on.store(true, Ordering::SeqCst);
+                kill(Pid::from_raw(pid), SIGCONT).unwrap();
+            });
+            workload.batch();
+            assert!(goes_on.load(Ordering::SeqCst), "a batch ended while the workload stood still");
+        });
+        assert_eq!(workload.truth().n_batches(), 3);
     }
 }

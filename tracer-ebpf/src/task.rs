@@ -18,7 +18,7 @@ use tracer_common::{
 };
 
 use crate::{
-    arch, atomic,
+    atomic,
     call::{self, slot},
     config, count, emit, hold,
     maps::{BIRTHS, Birth, N_BIRTHS, NEXT_SPACE, STATE, TARGETS},

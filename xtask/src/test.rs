@@ -72,6 +72,8 @@ pub(crate) fn run(workspace: &Workspace) -> Result<ExitCode> {
             "--workspace",
             "--exclude",
             "outlive-tests",
+            "--features",
+            "outlive/swift",
             "--locked",
             "--no-fail-fast",
         ]),

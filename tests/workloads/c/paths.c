@@ -9,10 +9,11 @@
 
 #include "batch.h"
 
-enum { SHORT_A, LONG_B, IN_SIGNAL, ALIGNED, VARIABLE, WIDE, DEEP, SORTED, GENERATED, BARE, THREAD };
+enum { SHORT_A, LONG_B, IN_SIGNAL, ALIGNED, VARIABLE, WIDE, DEEP, SORTED, GENERATED, BARE, THREAD, EDGE };
 static struct site sites[] = {SITE(path_aa), SITE(path_bbb), SITE(on_signal), SITE(aligned),
                               SITE(variable), SITE(wide),    SITE(deep),      SITE(compare),
-                              SITE(generated), SITE(bare),   SITE(in_thread)};
+                              SITE(generated), SITE(bare),   SITE(in_thread),
+                              SITE(on_edge)};
 
 /* Keeps what is in front of it from being a jump to what comes. */
 #define STAY __asm__ volatile("" ::: "memory")
@@ -128,9 +129,39 @@ NOINLINE void *in_thread(void *unused) {
     return unused;
 }
 
-NOINLINE void starts_thread(void) {
+NOINLINE void on_edge(void) {
+    leave(EDGE, 120, 2);
+    STAY;
+}
+
+/* The caller's frame pointer is the first word of a page, the page below has never been touched,
+ * and this frame reaches beyond it. */
+NOINLINE int edge(void) {
+    volatile char room[9000];
+    if ((uintptr_t)__builtin_frame_address(0) % 4096 != 0)
+        return 0;
+    room[0] = 1;
+    on_edge();
+    STAY;
+    return 1;
+}
+
+NOINLINE int shifted(int n) {
+    volatile char room[n];
+    room[n - 1] = 1;
+    return edge() + (room[n - 1] - 1);
+}
+
+NOINLINE void *edges(void *unused) {
+    for (int n = 16; n <= 8192; n += 16)
+        if (shifted(n))
+            return unused;
+    _exit(73);
+}
+
+NOINLINE void starts_thread(void *(*main)(void *)) {
     pthread_t thread;
-    if (pthread_create(&thread, NULL, in_thread, NULL) != 0)
+    if (pthread_create(&thread, NULL, main, NULL) != 0)
         _exit(72);
     pthread_join(thread, NULL);
     STAY;
@@ -158,7 +189,9 @@ static NOINLINE void batch(int n) {
     if (wants("generated"))
         calls_generated();
     if (wants("thread"))
-        starts_thread();
+        starts_thread(in_thread);
+    if (wants("edge"))
+        starts_thread(edges);
     if (only && wants("deep"))
         deep(300);
     if (only && wants("bare"))

@@ -55,11 +55,11 @@ fn take(slot: &mut Slot, tid: u32, start: Start, regs: &pt_regs) -> u64 {
         walk.scratch.head.hash = walk.scratch.walk.with(run);
     }
     let mut hash = walk.scratch.head.hash;
-    if walk.scratch.head.end == StackEnd::Unfinished as u32 {
-        if emit::waiting() > config::full_at() / 4 {
-            // What is lost of stacks must not be lost of figures.
-            walk.scratch.head.end = StackEnd::Broken as u32;
-        }
+    if walk.scratch.head.end == StackEnd::Unfinished as u32
+        && emit::waiting() > config::full_at() / 4
+    {
+        // What is lost of stacks must not be lost of figures.
+        walk.scratch.head.end = StackEnd::Broken as u32;
     }
     if walk.scratch.head.end == StackEnd::Unfinished as u32 {
         // The user side finishes it, and takes this for its name until then.

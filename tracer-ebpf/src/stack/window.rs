@@ -22,9 +22,8 @@ pub fn word(walk: &mut Walk<'_>, addr: u64) -> Option<u64> {
     if addr & 7 != 0 {
         return None;
     }
-    if addr.wrapping_sub(state.window_start).wrapping_add(8) > state.window_len
-        && !reach(walk, addr)
-    {
+    // Windows begin and end at words, so the word is inside when its first byte is.
+    if addr.wrapping_sub(state.window_start) >= state.window_len && !reach(walk, addr) {
         return None;
     }
     let state = &mut walk.scratch.walk;

@@ -4,7 +4,7 @@ use std::{ffi::OsString, path::PathBuf, str::FromStr as _, time::Duration};
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
-use crate::{probes::guard, target::allocators::Custom, units};
+use crate::{probes::guard, report::GroupBy, target::allocators::Custom, units};
 
 /// Finds native allocations that outlive the batch that made them.
 ///
@@ -226,12 +226,36 @@ pub struct ReportArgs {
     /// Form to show it in.
     #[arg(long, value_enum, default_value_t = Format::Text)]
     pub format: Format,
+    /// What a row of the table of stacks stands for, in text and markdown.
+    #[arg(long, value_enum, default_value_t = Grouping::Stack)]
+    pub group_by: Grouping,
     /// File to write instead of stdout.
     #[arg(short, long, value_name = "FILE")]
     pub output: Option<PathBuf>,
-    /// Stacks to show.
+    /// Rows to show.
     #[arg(short = 'T', long, value_name = "N", default_value_t = 10)]
     pub top: usize,
+}
+
+/// What a row of a report's table stands for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Grouping {
+    /// Stacks with the same calls; recursion of any depth is one.
+    Stack,
+    /// The function that names the stack: the first outside of allocators and containers.
+    Function,
+    /// The file of that function.
+    Object,
+}
+
+impl From<Grouping> for GroupBy {
+    fn from(grouping: Grouping) -> Self {
+        match grouping {
+            Grouping::Stack => Self::Stack,
+            Grouping::Function => Self::Function,
+            Grouping::Object => Self::Object,
+        }
+    }
 }
 
 /// Forms of a report.

@@ -14,7 +14,7 @@ use std::{
     process::ExitCode,
 };
 
-use anyhow::Context as _;
+use anyhow::{Context as _, anyhow};
 use clap::Parser as _;
 
 use self::args::{Cli, Color, Command, Format, MarkArgs, ReportArgs};
@@ -23,7 +23,9 @@ use crate::{
     control::{self, MarkReply, MarkRequest},
     exit::{PASS, USAGE},
     probes::guard,
-    report::{Options, flamegraph, folded, folder, json, markdown, model::Verdict, terminal},
+    report::{
+        GroupBy, Options, flamegraph, folded, folder, json, markdown, model::Verdict, terminal,
+    },
     session::{self, Finished},
 };
 
@@ -114,8 +116,13 @@ fn mark(args: &MarkArgs) -> anyhow::Result<u8> {
 }
 
 fn report(args: &ReportArgs, cli: &Cli) -> anyhow::Result<u8> {
+    let group_by = GroupBy::from(args.group_by);
+    if group_by != GroupBy::Stack && !matches!(args.format, Format::Text | Format::Markdown) {
+        let error = anyhow!("--group-by is for the formats text and markdown");
+        return Ok(misused(&error));
+    }
     let session = folder::read(&args.session)?;
-    let options = options(cli, args.top);
+    let options = Options { group_by, ..options(cli, args.top) };
     let bytes = match args.format {
         Format::Text => terminal::render(&session, &args.session, &options).into_bytes(),
         Format::Markdown => markdown::render(&session, &options).into_bytes(),
@@ -144,7 +151,7 @@ fn options(cli: &Cli, top: usize) -> Options {
         Color::Never => false,
         Color::Auto => io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none(),
     };
-    Options { top, width: messages::width(), color }
+    Options { top, width: messages::width(), color, group_by: GroupBy::Stack }
 }
 
 fn is_broken_pipe(error: &anyhow::Error) -> bool {

@@ -20,6 +20,8 @@ pub struct LossCounts {
     /// Times that a process ran code before its probes were in place: it was not held, or not
     /// long enough.
     pub late_probes: u64,
+    /// Probes that somebody else took out of a process while it was traced.
+    pub removed_probes: u64,
 }
 
 /// Counted losses under stable keys.
@@ -31,7 +33,15 @@ pub struct Losses {
 impl Losses {
     /// All keys, also those that count zero.
     pub fn new(counts: &LossCounts) -> Self {
-        let LossCounts { kernel, skipped, malformed, healed, undecided, late_probes } = *counts;
+        let LossCounts {
+            kernel,
+            skipped,
+            malformed,
+            healed,
+            undecided,
+            late_probes,
+            removed_probes,
+        } = *counts;
         let from_kernel = Count::ALL
             .iter()
             .filter(|count| count.is_loss())
@@ -42,6 +52,7 @@ impl Losses {
             ("healed", healed),
             ("undecided", undecided),
             ("late_probes", late_probes),
+            ("removed_probes", removed_probes),
         ];
         Self { entries: from_kernel.chain(ours).collect() }
     }
@@ -104,6 +115,10 @@ pub(super) fn meaning(key: &str) -> &'static str {
             "times a process ran before its probes were in place, so blocks may be missing; \
              allow it to be held (do without --no-hold)"
         }
+        "removed_probes" => {
+            "probes were taken out of a process while it was traced, so blocks or frees are \
+             missing; measure again while no other tracer begins or ends"
+        }
         _ => "losses of an unknown kind; read this session with the version that wrote it",
     }
 }
@@ -119,6 +134,7 @@ mod tests {
         healed: 0,
         undecided: 0,
         late_probes: 0,
+        removed_probes: 0,
     };
 
     #[test]
@@ -138,7 +154,8 @@ mod tests {
                 "malformed",
                 "healed",
                 "undecided",
-                "late_probes"
+                "late_probes",
+                "removed_probes"
             ]
         );
         assert_eq!(losses.lost().count(), 0);

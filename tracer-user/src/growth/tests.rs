@@ -14,6 +14,7 @@ const NONE: LossCounts = LossCounts {
     healed: 0,
     undecided: 0,
     late_probes: 0,
+    removed_probes: 0,
 };
 
 fn facts() -> Facts {
@@ -137,6 +138,7 @@ fn any_loss_makes_a_clear_case_undecided_and_is_named() {
             "healed" => counts.healed = 7,
             "undecided" => counts.undecided = 7,
             "late_probes" => counts.late_probes = 7,
+            "removed_probes" => counts.removed_probes = 7,
             _ => {
                 let count = Count::ALL.iter().find(|count| count.key() == key);
                 counts.kernel[*count.expect("a kernel counter") as usize] = 7;

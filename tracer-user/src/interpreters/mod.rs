@@ -14,6 +14,7 @@ mod python;
 use std::cmp::Ordering;
 use std::collections::hash_map::Entry;
 use std::ops::Range;
+use std::rc::Rc;
 
 use rustc_hash::FxHashMap;
 use tracer_common::{
@@ -34,9 +35,9 @@ use crate::target::{
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Function {
     /// Its name.
-    pub name: String,
+    pub name: Rc<str>,
     /// Its file.
-    pub file: String,
+    pub file: Rc<str>,
     /// The line that it is at.
     pub line: Option<u32>,
 }
@@ -45,8 +46,8 @@ pub struct Function {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Interpreted {
     /// Places in the stack where an interpreter's loop is, with the functions that it ran; both from
-    /// the innermost outwards.
-    pub calls: Vec<(usize, Vec<Function>)>,
+    /// the innermost outwards. What many stacks have is kept once.
+    pub calls: Vec<(usize, Vec<Rc<Function>>)>,
     /// Was it read when the thread had gone on already? Then it is what fits the stack a moment later.
     pub is_sample: bool,
 }

@@ -1,10 +1,11 @@
 //! Folded stacks, as every flamegraph program reads them: `root;…;caller bytes`, one line a
-//! stack, sorted. Names are escaped as [`super::escape::folded`] says.
+//! stack, sorted. Names are escaped as [`super::escape::folded`] says, recursion is collapsed as
+//! the rows of tables are.
 
 use std::collections::BTreeMap;
 
 use super::model::{Session, Stack, StackEnd};
-use super::{escape, names};
+use super::{escape, group, names};
 
 /// What grew, in bytes.
 pub fn render(session: &Session) -> String {
@@ -42,7 +43,8 @@ fn path(stack: &Stack) -> String {
                 Some(StackEnd::DepthLimit) => Some(names::DEPTH_LIMIT),
                 Some(StackEnd::Whole) | None => None,
             };
-            let names = frames.iter().rev().map(|frame| escape::folded(&names::of(frame)));
+            let names = group::collapsed(frames).into_iter().rev();
+            let names = names.map(|frame| escape::folded(&names::alone(frame)));
             begin.map(str::to_owned).into_iter().chain(names).collect::<Vec<_>>().join(";")
         }
     }
@@ -79,6 +81,16 @@ mod tests {
     fn names_cannot_break_a_line() {
         let session = sample::session(&[(6400, &["ns;leak here 42", "main"])]);
         assert_eq!(render(&session), "main;ns:leak here_42 6400\n");
+    }
+
+    #[test]
+    fn recursion_of_any_depth_is_one_line() {
+        let session = sample::session(&[
+            (1, &["f", "main"]),
+            (2, &["f", "f", "f", "main"]),
+            (4, &["f", "g", "f", "g", "main"]),
+        ]);
+        assert_eq!(render(&session), "main;f 3\nmain;g;f 4\n");
     }
 
     #[test]

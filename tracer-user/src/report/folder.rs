@@ -3,7 +3,7 @@
 //! sees the old one or the new one.
 
 use std::fs::{self, DirBuilder, File, OpenOptions, Permissions};
-use std::io::{self, Write as _};
+use std::io::{self, BufWriter, Write as _};
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 
@@ -122,8 +122,7 @@ impl Folder {
             let path = self.path.join(name);
             move |source| FolderError::Render { path, source }
         };
-        let json = json::render(session).map_err(io::Error::from).map_err(failed(SESSION))?;
-        self.replace(SESSION, &json)?;
+        self.keep(session)?;
         self.replace("growth.folded", folded::render(session).as_bytes())?;
         self.replace("summary.md", markdown::render(session, options).as_bytes())?;
         let growth = flamegraph::growth(session).map_err(failed("growth.svg"))?;
@@ -139,18 +138,27 @@ impl Folder {
     /// # Errors
     /// When the file cannot be written.
     pub fn keep(&self, session: &Session) -> Result<(), FolderError> {
-        let json = json::render(session).map_err(|source| FolderError::Render {
-            path: self.path.join(SESSION),
-            source: source.into(),
-        })?;
-        self.replace(SESSION, &json)
+        // Straight into the file: of a large session it is longer than all that is in memory.
+        self.replace_by(SESSION, |file| {
+            let mut out = BufWriter::new(file);
+            json::write(session, &mut out)?;
+            out.flush()
+        })
     }
 
     /// Writes one file with mode 0600, replacing what is there.
     fn replace(&self, name: &str, bytes: &[u8]) -> Result<(), FolderError> {
+        self.replace_by(name, |mut file| file.write_all(bytes))
+    }
+
+    fn replace_by(
+        &self,
+        name: &str,
+        write: impl FnOnce(&File) -> io::Result<()>,
+    ) -> Result<(), FolderError> {
         let temporary = self.path.join(format!(".{name}.{}", std::process::id()));
         let path = self.path.join(name);
-        let written = write_new(&temporary, bytes).and_then(|()| fs::rename(&temporary, &path));
+        let written = write_new(&temporary, write).and_then(|()| fs::rename(&temporary, &path));
         written.map_err(|source| {
             // The error that matters is the one that we have.
             let _ = fs::remove_file(&temporary);
@@ -180,20 +188,20 @@ impl Folder {
 /// When there is none, or one of another version.
 pub fn read(path: &Path) -> Result<Session, FolderError> {
     let path = if path.is_dir() { path.join(SESSION) } else { path.to_owned() };
-    match fs::read(&path) {
-        Ok(bytes) => json::read(&bytes).map_err(|source| FolderError::Parse { path, source }),
+    match File::open(&path) {
+        Ok(file) => json::read(file).map_err(|source| FolderError::Parse { path, source }),
         Err(source) => Err(FolderError::Read { path, source }),
     }
 }
 
-fn write_new(path: &Path, bytes: &[u8]) -> io::Result<()> {
+fn write_new(path: &Path, write: impl FnOnce(&File) -> io::Result<()>) -> io::Result<()> {
     // A run that was killed may have left one of this name.
     match fs::remove_file(path) {
         Err(err) if err.kind() != io::ErrorKind::NotFound => return Err(err),
         Ok(()) | Err(_) => {}
     }
-    let mut file: File = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?;
-    file.write_all(bytes)?;
+    let file: File = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?;
+    write(&file)?;
     // A disk that is full may tell only now.
     file.sync_all()
 }
@@ -201,9 +209,9 @@ fn write_new(path: &Path, bytes: &[u8]) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::report::sample;
+    use crate::report::{GroupBy, sample};
 
-    const OPTIONS: Options = Options { top: 10, width: 80, color: false };
+    const OPTIONS: Options = Options { top: 10, width: 80, color: false, group_by: GroupBy::Stack };
 
     /// A folder that goes with the test.
     struct Place(PathBuf);

@@ -2,8 +2,8 @@
 
 use std::fmt::{self, Write as _};
 
-use super::model::{Frame, Kind, Session, Verdict};
-use super::{Options, escape, memory, names, processes, widths};
+use super::model::{Kind, Session, Verdict};
+use super::{Options, escape, group, memory, names, processes, widths};
 use crate::units::{human_bytes, human_bytes_f64, human_change};
 
 /// Columns of a name in a table; longer ones are shortened in the middle.
@@ -35,7 +35,7 @@ fn write(out: &mut String, session: &Session, options: &Options) -> fmt::Result 
         writeln!(out, "- note: {}", escape::markdown(&notice.text))?;
     }
     total(out, session)?;
-    stacks(out, session, options.top)?;
+    stacks(out, session, options)?;
     mappings(out, session, options.top)?;
     memory(out, session)?;
     tree(out, session, options.top)?;
@@ -67,33 +67,35 @@ fn total(out: &mut String, session: &Session) -> fmt::Result {
     )
 }
 
-fn stacks(out: &mut String, session: &Session, top: usize) -> fmt::Result {
-    let grown: Vec<_> = session.stacks.iter().filter(|stack| 0 < stack.bytes).collect();
+fn stacks(out: &mut String, session: &Session, options: &Options) -> fmt::Result {
+    let grown = group::grown(&session.stacks, options.group_by);
     if grown.is_empty() {
         return writeln!(out, "\nNo stack grew after the warm-up.");
     }
-    writeln!(out, "\n| stack | bytes | blocks | source |\n|---|---:|---:|---|")?;
-    for stack in grown.iter().take(top) {
-        let (name, source) = (name(&stack.frames), source(&stack.frames));
-        writeln!(out, "| {name} | {} | {} | {source} |", stack.bytes, stack.blocks)?;
+    let noun = options.group_by.noun();
+    writeln!(out, "\n| {noun} | bytes | blocks | source |\n|---|---:|---:|---|")?;
+    for row in grown.iter().take(options.top) {
+        let (name, source) = (cell(&row.name), source(row.file, row.line));
+        writeln!(out, "| {name} | {} | {} | {source} |", row.bytes, row.blocks)?;
     }
-    match grown.len().saturating_sub(top) {
+    match grown.len().saturating_sub(options.top) {
         0 => Ok(()),
         more => writeln!(out, "\n{more} more in `session.json`."),
     }
 }
 
-/// The frame that names the stack, for a cell.
-fn name(frames: &[Frame]) -> String {
-    let name = widths::shorten(&escape::terminal(&names::of_stack(frames)), NAME_WIDTH);
-    escape::markdown_cell(&name)
+/// A name, for a cell.
+fn cell(name: &str) -> String {
+    escape::markdown_cell(&widths::shorten(&escape::terminal(name), NAME_WIDTH))
 }
 
-/// Where that frame's function is, for a cell.
-fn source(frames: &[Frame]) -> String {
-    names::best(frames)
-        .and_then(|frame| Some(format!("{}:{}", frame.file.as_deref()?, frame.line?)))
-        .map_or_else(String::new, |source| escape::markdown_cell(&source))
+/// Where a function is, for a cell.
+fn source(file: Option<&str>, line: Option<u32>) -> String {
+    match (file, line) {
+        (Some(file), Some(line)) => escape::markdown_cell(&format!("{file}:{line}")),
+        (Some(file), None) => escape::markdown_cell(file),
+        (None, _) => String::new(),
+    }
 }
 
 fn mappings(out: &mut String, session: &Session, top: usize) -> fmt::Result {
@@ -103,7 +105,10 @@ fn mappings(out: &mut String, session: &Session, top: usize) -> fmt::Result {
     }
     writeln!(out, "\n| mapped by | kind | bytes | count | source |\n|---|---|---:|---:|---|")?;
     for mapping in grown.iter().take(top) {
-        let (name, source) = (name(&mapping.frames), source(&mapping.frames));
+        let name = cell(&names::of_stack(&mapping.frames));
+        let best = names::best(&mapping.frames);
+        let file = best.and_then(|frame| frame.file.as_deref());
+        let source = source(file, best.and_then(|frame| frame.line));
         let kind = escape::markdown_cell(&mapping.kind);
         writeln!(out, "| {name} | {kind} | {} | {} | {source} |", mapping.bytes, mapping.blocks)?;
     }

@@ -2,26 +2,25 @@
 
 use std::collections::HashMap;
 use std::hash::Hash;
+use std::sync::Arc;
 
+use super::group::{Numbers, Place};
 use super::model::{Frame, Mapping, Stack};
 
-/// What makes two frames the same in different processes: everything but the address.
-type Place = (Option<String>, Option<String>, Option<u64>, Option<String>, Option<u32>, bool, bool);
-
-fn places(frames: &[Frame]) -> Vec<Place> {
-    let place = |frame: &Frame| {
-        let Frame { function, object, offset, file, line, inlined, sampled, address: _ } =
-            frame.clone();
-        (function, object, offset, file, line, inlined, sampled)
-    };
-    frames.iter().map(place).collect()
+/// For each row numbers that are equal where its frames are, up to the address.
+fn places<T>(rows: &[T], frames: impl Fn(&T) -> &[Arc<Frame>]) -> Vec<Vec<u32>> {
+    let mut numbers = Numbers::default();
+    let mut number = |frame| numbers.of(Place::of(frame));
+    rows.iter().map(|row| frames(row).iter().map(|frame| number(frame)).collect()).collect()
 }
 
 /// Stacks with the same frames that called the same allocator, together; most gained first.
 pub fn stacks(rows: Vec<Stack>) -> Vec<Stack> {
+    let places = places(&rows, |row| &row.frames);
     let mut merged = merge(
         rows,
-        |row| (row.family.clone(), row.end, places(&row.frames)),
+        places,
+        |row| (row.family.clone(), row.end),
         |sum, row| {
             sum.bytes = sum.bytes.saturating_add(row.bytes);
             sum.blocks = sum.blocks.saturating_add(row.blocks);
@@ -35,9 +34,11 @@ pub fn stacks(rows: Vec<Stack>) -> Vec<Stack> {
 
 /// Mappings with the same frames and for the same purpose, together; most gained first.
 pub fn mappings(rows: Vec<Mapping>) -> Vec<Mapping> {
+    let places = places(&rows, |row| &row.frames);
     let mut merged = merge(
         rows,
-        |row| (row.kind.clone(), places(&row.frames)),
+        places,
+        |row| row.kind.clone(),
         |sum, row| {
             sum.bytes = sum.bytes.saturating_add(row.bytes);
             sum.blocks = sum.blocks.saturating_add(row.blocks);
@@ -49,11 +50,16 @@ pub fn mappings(rows: Vec<Mapping>) -> Vec<Mapping> {
     merged
 }
 
-fn merge<T, K: Eq + Hash>(rows: Vec<T>, key: impl Fn(&T) -> K, add: impl Fn(&mut T, &T)) -> Vec<T> {
+fn merge<T, K: Eq + Hash>(
+    rows: Vec<T>,
+    places: Vec<Vec<u32>>,
+    key: impl Fn(&T) -> K,
+    add: impl Fn(&mut T, &T),
+) -> Vec<T> {
     let mut merged: Vec<T> = Vec::new();
-    let mut at: HashMap<K, usize> = HashMap::new();
-    for row in rows {
-        let place = *at.entry(key(&row)).or_insert(merged.len());
+    let mut at: HashMap<(K, Vec<u32>), usize> = HashMap::new();
+    for (row, places) in rows.into_iter().zip(places) {
+        let place = *at.entry((key(&row), places)).or_insert(merged.len());
         match merged.get_mut(place) {
             Some(sum) => add(sum, &row),
             None => merged.push(row),
@@ -82,7 +88,7 @@ mod tests {
             blocks: 1,
             per_batch: vec![bytes, 0],
             end: Some(StackEnd::Whole),
-            frames: vec![frame],
+            frames: vec![frame.into()],
         }
     }
 

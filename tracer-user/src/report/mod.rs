@@ -7,6 +7,8 @@ pub mod escape;
 pub mod flamegraph;
 pub mod folded;
 pub mod folder;
+mod frames;
+mod group;
 pub mod json;
 pub mod markdown;
 mod memory;
@@ -23,6 +25,8 @@ mod golden;
 #[cfg(test)]
 mod sample;
 
+pub use self::group::GroupBy;
+
 /// How much is shown, and where.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Options {
@@ -32,4 +36,6 @@ pub struct Options {
     pub width: usize,
     /// May colours be used?
     pub color: bool,
+    /// What a row of the table of stacks stands for.
+    pub group_by: GroupBy,
 }

@@ -2,6 +2,7 @@
 //! Nothing of the inner types is in it, so that they may change while old files stay readable.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
@@ -256,7 +257,8 @@ pub struct Process {
     /// Seconds that it was stopped until its probes were in place.
     pub held_s: f64,
     /// The stack that made it, from the system call's caller outwards; empty when it is not known.
-    pub made_by: Vec<Frame>,
+    #[serde(deserialize_with = "super::frames::deserialize")]
+    pub made_by: Vec<Arc<Frame>>,
 }
 
 /// How the memory of one process changed.
@@ -298,7 +300,8 @@ pub struct Stack {
     pub end: Option<StackEnd>,
     /// From the allocator's caller outwards, inlined calls as frames of their own. Empty when
     /// the stack was lost.
-    pub frames: Vec<Frame>,
+    #[serde(deserialize_with = "super::frames::deserialize")]
+    pub frames: Vec<Arc<Frame>>,
 }
 
 /// One stack that mapped memory.
@@ -314,17 +317,19 @@ pub struct Mapping {
     /// Bytes that it gained in each measured batch; the sum is `bytes`.
     pub per_batch: Vec<i64>,
     /// From the system call's caller outwards; of an allocator's, from the allocator's caller.
-    pub frames: Vec<Frame>,
+    #[serde(deserialize_with = "super::frames::deserialize")]
+    pub frames: Vec<Arc<Frame>>,
 }
 
 /// One frame.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Frame {
     /// Demangled name; `null` when there is none.
     pub function: Option<String>,
     /// Path of the mapped file, as the target sees it; `null` outside files.
     pub object: Option<String>,
-    /// Place in the object, as its symbols count; `null` without an object.
+    /// Place in the object, as its symbols count; `null` without an object, and of a function that
+    /// the object's interpreter ran.
     pub offset: Option<u64>,
     /// The return address in the target, hexadecimal with `0x`.
     pub address: String,
@@ -334,7 +339,10 @@ pub struct Frame {
     pub line: Option<u32>,
     /// Was the call of this function inlined into the next frame?
     pub inlined: bool,
-    /// Is it a function of a script that was read a moment after the allocation, and may be another
+    /// Is it a function of a script that the object's interpreter ran? Left out where it is `false`.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub interpreted: bool,
+    /// Is it one that was read a moment after the allocation, and may be another
     /// than the one that allocated? Left out where it is `false`.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub sampled: bool,

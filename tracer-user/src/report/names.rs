@@ -1,7 +1,7 @@
 //! How a frame is called, and which frame best names a stack: the first one, from the
 //! allocator outwards, that is not the machinery through which everybody allocates.
 
-use std::borrow::Cow;
+use std::borrow::{Borrow, Cow};
 
 use super::model::Frame;
 
@@ -13,7 +13,8 @@ pub const SIGNAL: &str = "<signal handler called>";
 pub const BROKEN: &str = "[broken stack]";
 /// Stands in front of the outermost frame where there are more, which were not taken.
 pub const DEPTH_LIMIT: &str = "[depth limit]";
-const UNKNOWN: &str = "[unknown]";
+/// Name of a frame of which nothing is known.
+pub const UNKNOWN: &str = "[unknown]";
 
 /// Files, by how their names begin, that hold nothing but machinery.
 const OBJECTS: &[&str] = &[
@@ -59,9 +60,13 @@ const FUNCTIONS: &[&str] = &[
     "pvalloc",
     "realloc",
     "reallocarray",
+    "__strdup",
+    "__strndup",
+    "asprintf",
     "strdup",
     "strndup",
     "valloc",
+    "vasprintf",
     "xcalloc",
     "xmalloc",
     "xrealloc",
@@ -75,10 +80,19 @@ const FUNCTIONS: &[&str] = &[
 /// Beginnings of names that are machinery: allocation and containers of C++ and Rust, and
 /// families of allocation functions.
 const PREFIXES: &[&str] = &[
+    "<&T as alloc::",
+    "<&T as core::",
+    "<I as core::",
+    "<T as alloc::",
+    "<T as core::",
+    "<U as core::",
+    "<[T] as alloc::",
+    "<[T] as core::",
     "<alloc::",
     "<core::",
     "<hashbrown::",
     "<std::",
+    "<str as alloc::",
     "PyMem_",
     "_PyMem_",
     "__gnu_cxx::",
@@ -104,6 +118,30 @@ const PREFIXES: &[&str] = &[
     "ztryrealloc",
 ];
 
+/// Files, by how their names begin, that run scripts and other generated code.
+const RUNTIME_OBJECTS: &[&str] =
+    &["libcoreclr.so", "libjvm.so", "libnode.so", "libpython", "python2", "python3"];
+/// Programs that do; the beginning of their names would be that of others.
+const RUNTIME_PROGRAMS: &[&str] = &["node"];
+
+/// Beginnings of names of functions that run scripts, where they are linked into a program.
+const RUNTIME_PREFIXES: &[&str] =
+    &["Builtins_", "Py", "_Py", "napi_", "node::", "py_trampoline_evaluator", "v8::", "v8impl::"];
+
+/// Beginnings of names of scripts that come with a runtime.
+const RUNTIME_FILES: &[&str] = &["<frozen ", "node:"];
+
+/// Beginnings of names of generated code that is the runtime's, not a script's.
+const GLUE_PREFIXES: &[&str] = &[
+    "Builtin:",
+    "BytecodeHandler:",
+    "Interpreter",
+    "Stub:",
+    "StubRoutines",
+    "py_trampoline",
+    "vtable chunks",
+];
+
 /// The frame's function; without one the object and the place in it; `[unknown]` with neither.
 pub fn of(frame: &Frame) -> Cow<'_, str> {
     match (&frame.function, &frame.object) {
@@ -116,32 +154,74 @@ pub fn of(frame: &Frame) -> Cow<'_, str> {
     }
 }
 
+/// As [`of`], where no source file stands beside it: a function of a script with its place, since
+/// scripts have many functions of one name, or of none.
+pub fn alone(frame: &Frame) -> Cow<'_, str> {
+    let name = of(frame);
+    if let (true, Some(file)) = (frame.interpreted, &frame.file) {
+        // The line is the one that it was at, not where it begins.
+        return format!("{name} {}", file_name(file)).into();
+    }
+    match (&frame.object, &frame.file, frame.line) {
+        (None, Some(file), Some(line)) => format!("{name} {}:{line}", file_name(file)).into(),
+        (None, Some(file), None) => format!("{name} {}", file_name(file)).into(),
+        _ => name,
+    }
+}
+
 /// The frame that best names a stack whose frames go from the allocator's caller outwards:
 /// the first that is no machinery; when all are, the first with a function; else the first.
-pub fn best(frames: &[Frame]) -> Option<&Frame> {
-    frames
-        .iter()
-        .find(|frame| !is_machinery(frame))
-        .or_else(|| frames.iter().find(|frame| frame.function.is_some()))
-        .or_else(|| frames.first())
+///
+/// A runtime allocates for the script that it runs: where the first is of a runtime, it is the
+/// script's function that called it, if that has a name.
+pub fn best<F: Borrow<Frame>>(frames: &[F]) -> Option<&Frame> {
+    let frames = || frames.iter().map(Borrow::borrow);
+    let script = frames().find(|frame| !is_machinery(frame) && !is_runtime(frame));
+    script
+        .filter(|frame| is_script(frame))
+        .or_else(|| frames().find(|frame| !is_machinery(frame)))
+        .or_else(|| frames().find(|frame| frame.function.is_some()))
+        .or_else(|| frames().next())
 }
 
 /// How a stack is called in a table.
-pub fn of_stack(frames: &[Frame]) -> Cow<'_, str> {
+pub fn of_stack<F: Borrow<Frame>>(frames: &[F]) -> Cow<'_, str> {
     best(frames).map_or(Cow::Borrowed(LOST), of)
 }
 
 fn is_machinery(frame: &Frame) -> bool {
-    let in_object = frame.object.as_deref().is_some_and(|object| {
-        let name = file_name(object);
-        OBJECTS.iter().any(|prefix| name.starts_with(prefix))
-    });
+    let in_object =
+        frame.object.as_deref().is_some_and(|object| begins(file_name(object), OBJECTS));
     let by_name = frame.function.as_deref().is_some_and(|function| {
         let name = without_types(function);
-        FUNCTIONS.contains(&name) || PREFIXES.iter().any(|prefix| name.starts_with(prefix))
+        FUNCTIONS.contains(&name) || begins(name, PREFIXES)
     });
     // A frame without a name says less than its caller.
     in_object || by_name || (frame.function.is_none() && frame.object.is_none())
+}
+
+fn is_runtime(frame: &Frame) -> bool {
+    let Some(object) = frame.object.as_deref().filter(|_| !frame.interpreted) else {
+        let file = frame.file.as_deref().unwrap_or_default();
+        let function = frame.function.as_deref().unwrap_or_default();
+        return begins(file, RUNTIME_FILES) || begins(function, GLUE_PREFIXES);
+    };
+    let name = file_name(object);
+    begins(name, RUNTIME_OBJECTS)
+        || RUNTIME_PROGRAMS.contains(&name)
+        || frame
+            .function
+            .as_deref()
+            .is_some_and(|name| begins(without_types(name), RUNTIME_PREFIXES))
+}
+
+/// Is it a script's function, run by an interpreter or made into code?
+fn is_script(frame: &Frame) -> bool {
+    frame.interpreted || frame.object.is_none() && frame.function.is_some()
+}
+
+fn begins(name: &str, prefixes: &[&str]) -> bool {
+    prefixes.iter().any(|prefix| name.starts_with(prefix))
 }
 
 fn file_name(path: &str) -> &str {
@@ -168,96 +248,4 @@ fn without_types(function: &str) -> &str {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn frame(function: &str, object: &str) -> Frame {
-        let some = |text: &str| (!text.is_empty()).then(|| text.to_owned());
-        Frame {
-            function: some(function),
-            object: some(object),
-            offset: Some(0x1234),
-            address: "0x7f0000001234".to_owned(),
-            ..Frame::default()
-        }
-    }
-
-    fn check(frames: &[(&str, &str)], name: &str) {
-        let frames: Vec<_> =
-            frames.iter().map(|(function, object)| frame(function, object)).collect();
-        assert_eq!(of_stack(&frames), name);
-    }
-
-    #[test]
-    fn the_first_frame_outside_the_machinery_names_the_stack() {
-        check(
-            &[("strdup", "/usr/lib/libc.so.6"), ("keep_name", "/opt/app"), ("main", "/opt/app")],
-            "keep_name",
-        );
-        check(
-            &[
-                ("operator new(unsigned long)", "/usr/lib/libstdc++.so.6"),
-                ("std::__new_allocator<int>::allocate(unsigned long, void const*)", "/opt/app"),
-                ("void std::vector<int>::_M_realloc_insert<int>(int&&)", "/opt/app"),
-                ("Cache::put(int)", "/opt/app"),
-            ],
-            "Cache::put(int)",
-        );
-        check(
-            &[
-                ("alloc::raw_vec::finish_grow", "/opt/app"),
-                ("<alloc::vec::Vec<T> as core::clone::Clone>::clone", "/opt/app"),
-                ("app::Session::open", "/opt/app"),
-            ],
-            "app::Session::open",
-        );
-    }
-
-    #[test]
-    fn a_function_that_returns_or_takes_machinery_is_none() {
-        check(
-            &[("std::vector<int> mine::make<int>(std::string const&)", "/opt/app")],
-            "std::vector<int> mine::make<int>(std::string const&)",
-        );
-        check(
-            &[("malloc", "/opt/app"), ("std::string build<char>(int)", "/opt/app")],
-            "std::string build<char>(int)",
-        );
-        check(&[("malloc", "/opt/app"), ("malloc_table_grow", "/opt/app")], "malloc_table_grow");
-    }
-
-    #[test]
-    fn a_sampled_function_is_marked() {
-        let sampled = Frame { sampled: true, ..frame("leak_here", "/usr/bin/python3") };
-        assert_eq!(of(&sampled), "leak_here (sampled)");
-        assert_eq!(of_stack(&[frame("malloc", "/lib/libc.so.6"), sampled]), "leak_here (sampled)");
-    }
-
-    #[test]
-    fn when_all_is_machinery_the_first_name_is_used() {
-        check(&[("", "/usr/lib/libc.so.6"), ("malloc", "/usr/lib/libc.so.6")], "malloc");
-    }
-
-    #[test]
-    fn frames_without_a_function_show_where_they_are() {
-        check(&[("", "/opt/plugin.so")], "plugin.so+0x1234");
-        check(&[("", "")], "[unknown]");
-        check(&[("", ""), ("jit_entry", "")], "jit_entry");
-        check(&[], "[stack lost]");
-    }
-
-    #[test]
-    fn types_are_cut_from_names() {
-        for (function, name) in [
-            ("main", "main"),
-            ("f(int)", "f"),
-            ("void f<int>(int)", "f<int>"),
-            ("operator new(unsigned long)", "operator new"),
-            ("operator new[](unsigned long)", "operator new[]"),
-            ("(anonymous namespace)::leak(int)", "(anonymous namespace)::leak"),
-            ("void exec<void (*)()>(void (*)())", "exec<void (*)()>"),
-        ] {
-            assert_eq!(without_types(function), name);
-        }
-    }
-}
+mod tests;

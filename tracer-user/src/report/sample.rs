@@ -86,6 +86,7 @@ pub(crate) fn session(stacks: &[(i64, &[&str])]) -> Session {
             "healed",
             "undecided",
             "late_probes",
+            "removed_probes",
             "processes",
         ]
         .map(|key| (key.to_owned(), 0))
@@ -130,7 +131,10 @@ fn stack(bytes: i64, functions: &[&str]) -> Stack {
         blocks: bytes.signum() * 100,
         per_batch: vec![bytes / 4; 4],
         end: Some(if functions.is_empty() { StackEnd::Broken } else { StackEnd::Whole }),
-        frames: (0_u32..).zip(functions).map(|(depth, function)| frame(depth, function)).collect(),
+        frames: (0_u32..)
+            .zip(functions)
+            .map(|(depth, function)| frame(depth, function).into())
+            .collect(),
     }
 }
 
@@ -150,6 +154,7 @@ fn frame(depth: u32, name: &str) -> Frame {
         file: (depth == 0 && object.is_none()).then(|| "src/server.c".to_owned()),
         line: (depth == 0 && object.is_none()).then_some(42),
         inlined: false,
+        interpreted: false,
         sampled: false,
     }
 }
@@ -228,7 +233,9 @@ pub(crate) fn tree() -> Session {
     session.holds = Holds { count: 9, longest_s: 0.0061, total_s: 0.0173 };
     let ended = |pid, bytes| Process {
         ended: Some("2026-01-02T03:04:06.000+00:00".to_owned()),
-        made_by: vec![Frame { function: Some("start_helper".to_owned()), ..Frame::default() }],
+        made_by: vec![
+            Frame { function: Some("start_helper".to_owned()), ..Frame::default() }.into(),
+        ],
         ..process(pid, 4242, "/bin/helper", bytes)
     };
     session.processes.extend([

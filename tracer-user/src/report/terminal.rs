@@ -2,8 +2,10 @@
 
 use std::fmt::Write as _;
 use std::path::Path;
+use std::sync::Arc;
 
-use super::model::{Frame, Holds, Mapping, Session, Stack, StackQuality, Verdict};
+use super::group::{self, Row};
+use super::model::{Frame, Holds, Mapping, Session, StackQuality, Verdict};
 use super::{Options, escape, memory, names, processes, widths};
 use crate::units::{human_bytes, human_bytes_f64, human_change};
 
@@ -20,7 +22,7 @@ const UNITS: [&str; 7] = ["B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
 pub fn render(session: &Session, folder: &Path, options: &Options) -> String {
     let mut text =
         Text { out: String::new(), width: options.width.max(NARROWEST), color: options.color };
-    text.table(session, options.top);
+    text.table(session, options);
     text.mappings(session, options.top);
     text.total(session);
     text.memory(session);
@@ -42,7 +44,7 @@ pub struct Outstanding {
     /// Blocks outstanding.
     pub blocks: u64,
     /// From the allocator's caller outwards; empty when the stack was lost.
-    pub frames: Vec<Frame>,
+    pub frames: Vec<Arc<Frame>>,
 }
 
 /// What is outstanding at `time` (`HH:MM:SS`), the stacks in the order that they are given.
@@ -58,7 +60,8 @@ pub fn live(time: &str, stacks: &[Outstanding], options: &Options) -> String {
             text.line(&format!("        {}", names::LOST));
         }
         for frame in frames {
-            let place = place(frame).map_or_else(String::new, |place| format!("  {place}"));
+            let place = place(frame.file.as_deref(), frame.line);
+            let place = place.map_or_else(String::new, |place| format!("  {place}"));
             let inlined = if frame.inlined { " (inlined)" } else { "" };
             let name = escape::terminal(&names::of(frame)).into_owned() + inlined;
             let line = format!("        {}", widths::shorten(&name, text.width - 8));
@@ -97,38 +100,37 @@ struct Text {
 }
 
 impl Text {
-    fn table(&mut self, session: &Session, top: usize) {
-        let grown: Vec<&Stack> = session.stacks.iter().filter(|stack| 0 < stack.bytes).collect();
+    fn table(&mut self, session: &Session, options: &Options) {
+        let grown = group::grown(&session.stacks, options.group_by);
         if grown.is_empty() {
             self.heading("No stack grew after the warm-up.");
             return;
         }
-        let rows: Vec<_> = grown.iter().map(|stack| (figures(stack), &*stack.frames)).collect();
-        self.rows("Stacks that grew most", ["BYTES", "BLOCKS", "PER BATCH"], &rows, top);
+        let title = format!("{} that grew most", options.group_by.heading());
+        let names = |row: &Row<'_>| Named::new(&row.name, row.file, row.line);
+        let rows: Vec<_> = grown.iter().map(|row| (figures(row), names(row))).collect();
+        let noun = options.group_by.noun().to_uppercase();
+        self.rows(&title, ["BYTES", "BLOCKS", "PER BATCH", &noun], &rows, options.top);
     }
 
     fn mappings(&mut self, session: &Session, top: usize) {
         let grown = session.mappings.iter().filter(|mapping| 0 < mapping.bytes);
-        let rows: Vec<_> = grown.map(|mapping| (of_mapping(mapping), &*mapping.frames)).collect();
+        let names = |mapping: &Mapping| Named::of_stack(&mapping.frames);
+        let rows: Vec<_> = grown.map(|mapping| (of_mapping(mapping), names(mapping))).collect();
         if !rows.is_empty() {
-            self.rows("Mappings that grew most", ["BYTES", "COUNT", "KIND"], &rows, top);
+            self.rows("Mappings that grew most", ["BYTES", "COUNT", "KIND", "STACK"], &rows, top);
         }
     }
 
-    /// A table of figures and the stacks that they are of.
-    fn rows(
-        &mut self,
-        title: &str,
-        heads: [&str; 3],
-        rows: &[([String; 3], &[Frame])],
-        top: usize,
-    ) {
+    /// A table of figures and what they are of.
+    fn rows(&mut self, title: &str, heads: [&str; 4], rows: &[([String; 3], Named)], top: usize) {
         let shown = rows.get(..top).unwrap_or(rows);
         self.heading(&match shown.len() < rows.len() {
             true => format!("{title} ({} of {}):", shown.len(), rows.len()),
             false => format!("{title}:"),
         });
-        let heads = heads.map(str::to_owned);
+        let [first, second, third, noun] = heads;
+        let heads = [first, second, third].map(str::to_owned);
         let columns: [usize; 3] = std::array::from_fn(|column| {
             let cells = std::iter::once(&heads).chain(shown.iter().map(|(cells, _)| cells));
             cells.map(|cells| widths::of(&cells[column])).max().unwrap_or(0)
@@ -138,12 +140,12 @@ impl Text {
             cells.map(|(cell, width)| widths::pad_left(cell, width) + "  ").collect::<String>()
         };
         let figures_width = columns.iter().map(|width| width + 2).sum::<usize>() + 2;
-        let head = format!("  {}STACK", row(&heads));
+        let head = format!("  {}{noun}", row(&heads));
         self.styled(Style::Dim, &head);
         let room = self.width.saturating_sub(figures_width);
-        for (cells, frames) in shown {
+        for (cells, named) in shown {
             let figures = row(cells);
-            self.line(&format!("  {figures}{}", named(frames, room)));
+            self.line(&format!("  {figures}{}", named.within(room)));
         }
     }
 
@@ -316,12 +318,12 @@ fn unbroken(text: &str) -> Vec<String> {
     parts
 }
 
-fn figures(stack: &Stack) -> [String; 3] {
-    let n_batches = stack.per_batch.len().max(1) as f64;
+fn figures(row: &Row<'_>) -> [String; 3] {
+    let n_batches = row.per_batch.len().max(1) as f64;
     [
-        human_change(stack.bytes),
-        stack.blocks.to_string(),
-        human_bytes_f64((stack.bytes as f64 / n_batches).round()),
+        human_change(row.bytes),
+        row.blocks.to_string(),
+        human_bytes_f64((row.bytes as f64 / n_batches).round()),
     ]
 }
 
@@ -330,21 +332,39 @@ fn of_mapping(mapping: &Mapping) -> [String; 3] {
     [human_change(mapping.bytes), mapping.blocks.to_string(), kind]
 }
 
-/// The frame that best names the stack, and where it is when there is room.
-fn named(frames: &[Frame], room: usize) -> String {
-    let name = widths::shorten(&escape::terminal(&names::of_stack(frames)), room);
-    let place = names::best(frames).and_then(place);
-    match place.map(|place| format!("{name}  {place}")) {
-        Some(both) if widths::of(&both) <= room => both,
-        Some(_) | None => name,
+/// A name, and where it is; escaped.
+struct Named {
+    name: String,
+    place: Option<String>,
+}
+
+impl Named {
+    fn new(name: &str, file: Option<&str>, line: Option<u32>) -> Self {
+        Self { name: escape::terminal(name).into_owned(), place: place(file, line) }
+    }
+
+    /// The frame that best names the stack.
+    fn of_stack(frames: &[Arc<Frame>]) -> Self {
+        let best = names::best(frames);
+        let file = best.and_then(|frame| frame.file.as_deref());
+        Self::new(&names::of_stack(frames), file, best.and_then(|frame| frame.line))
+    }
+
+    /// In so many columns; the place where there is room.
+    fn within(&self, room: usize) -> String {
+        let name = widths::shorten(&self.name, room);
+        match self.place.as_ref().map(|place| format!("{name}  {place}")) {
+            Some(both) if widths::of(&both) <= room => both,
+            Some(_) | None => name,
+        }
     }
 }
 
-/// Source file and line; without a line, nothing.
-fn place(frame: &Frame) -> Option<String> {
-    let file = frame.file.as_deref()?;
-    let name = file.rsplit_once('/').map_or(file, |(_, name)| name);
-    Some(format!("{}:{}", escape::terminal(name), frame.line?))
+/// Source file, and the line where it is known; without a file, nothing.
+fn place(file: Option<&str>, line: Option<u32>) -> Option<String> {
+    let file = file?;
+    let name = escape::terminal(file.rsplit_once('/').map_or(file, |(_, name)| name));
+    Some(line.map_or_else(|| name.to_string(), |line| format!("{name}:{line}")))
 }
 
 fn plural(count: u64, one: &'static str, many: &'static str) -> &'static str {

@@ -9,14 +9,16 @@ use std::{
 use anyhow::Context as _;
 use jiff::Zoned;
 
-use super::{DriveError, Plan, Tracer, processes, scripts, stack_quality, start::Child};
+use super::{
+    DriveError, Plan, Tracer, processes, progress::Progress, scripts, stack_quality, start::Child,
+};
 use crate::{
     batches::{self, Change},
     exit,
     growth::{self, Budget, Growth, Losses, Notice, Outcome, judge, notices},
     ledger::Purpose,
     report::{
-        Options,
+        GroupBy, Options,
         folder::Folder as Files,
         merge,
         model::{self, Session},
@@ -127,6 +129,8 @@ impl Folder {
             (model::Verdict::Inconclusive, true) => exit::INCONCLUSIVE,
         };
         let changed = tracer.batches().changed_stacks();
+        let progress = Progress::line(plan.progress);
+        progress.stage(format!("naming {} stacks", changed.len()));
         session.stacks = stacks(tracer, &changed);
         session.mappings = merge::mappings(mappings(tracer));
         processes::name_makers(tracer, &mut session.processes);
@@ -145,7 +149,11 @@ impl Folder {
         session.notices.extend(unsearched(tracer));
         session.notices.extend(scripts::sampled(&session.stacks));
         session.notices.extend(processes::not_followed(tracer)?);
-        self.files.write(&session, &Options { top: 20, width: 80, color: false })?;
+        progress.stage("writing the session");
+        self.files.write(
+            &session,
+            &Options { top: 20, width: 80, color: false, group_by: GroupBy::Stack },
+        )?;
         Ok(Finished { session, folder: self.files.path().to_owned() })
     }
 

@@ -27,7 +27,7 @@ mod tests {
     use crate::report::model::Frame;
 
     fn stack(sampled: bool) -> Stack {
-        let frames = vec![Frame { sampled, ..Frame::default() }, Frame::default()];
+        let frames = vec![Frame { sampled, ..Frame::default() }.into(), Frame::default().into()];
         Stack {
             family: "libc.so.6".to_owned(),
             bytes: 1,

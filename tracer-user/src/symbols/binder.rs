@@ -1,15 +1,19 @@
 //! Binds addresses to objects while the target still maps them.
 
-use std::fs::{File, OpenOptions};
-use std::io::BufReader;
-use std::os::unix::fs::OpenOptionsExt as _;
+use std::fs::File;
+use std::os::unix::fs::FileExt as _;
+use std::rc::Rc;
 
+use object::elf::ELFMAG;
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::target::arrivals::Arrivals;
 use crate::target::mappings::{FileId, Mapping, Mappings};
-use crate::target::objects::{open_mapped, path_of};
+use crate::target::objects::open_mapped;
 use crate::target::process::Process;
+
+use super::generated::{GeneratedNames, Tables, is_dump};
+use super::roots::Roots;
 
 /// Number of an object, valid with the [`Binder`] that gave it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -34,13 +38,16 @@ pub struct Bound {
     pub offset: u64,
     /// The address space that it was seen in, where that makes a difference: outside files.
     pub space: Option<u64>,
+    /// How far the names of generated code were written when it was seen; zero in files. The
+    /// memory of code that was thrown away is used again.
+    pub seen: u64,
 }
 
 impl Bound {
     /// A return address in an address space of which nothing can be known any more.
     pub const fn nowhere(space: u64, return_addr: u64) -> Self {
         let address = return_addr.saturating_sub(1);
-        Self { address, object: None, offset: address, space: Some(space) }
+        Self { address, object: None, offset: address, space: Some(space), seen: 0 }
     }
 }
 
@@ -63,6 +70,11 @@ pub struct Object {
     pub name: String,
     /// What it is.
     pub kind: ObjectKind,
+    /// The root of the process that mapped it first, below which its debug file may lie.
+    pub root: Option<Rc<File>>,
+    /// A file that is no object file. Runtimes that map generated code twice, to write it and to
+    /// execute it, do so by way of a file in memory.
+    pub may_be_generated: bool,
 }
 
 /// What makes two mappings one object.
@@ -78,6 +90,7 @@ pub struct Binder {
     objects: Vec<Object>,
     ids: FxHashMap<Key, ObjectId>,
     spaces: FxHashMap<u64, AddressMap>,
+    roots: Roots,
 }
 
 /// One address space.
@@ -97,26 +110,8 @@ struct AddressMap {
     /// Where its process writes the names of the code that it generates. Looked for when such
     /// code is first met.
     generated: Option<GeneratedNames>,
-}
-
-/// A process's own table of names.
-#[derive(Debug)]
-struct GeneratedNames {
-    /// The process's `/tmp`, which may be another than ours. Held open because it cannot be
-    /// reached any more when the process has ended.
-    tmp: Option<File>,
-    file_name: String,
-}
-
-impl GeneratedNames {
-    fn of(process: &Process) -> Self {
-        let tmp = OpenOptions::new()
-            .read(true)
-            .custom_flags(libc::O_PATH | libc::O_DIRECTORY)
-            .open(format!("/proc/{}/root/tmp", process.pid));
-        let pid = process.status().map_or(process.pid, |status| status.inner_pid());
-        Self { tmp: tmp.ok(), file_name: format!("perf-{pid}.map") }
-    }
+    /// The file of generated code that its process maps to show that it writes one.
+    dump: Option<ObjectId>,
 }
 
 /// Mappings that are remembered of one address space after they are gone.
@@ -139,10 +134,15 @@ impl Binder {
             return;
         }
         // Opened now: once the process has ended, its objects cannot be reached by way of it.
+        let mut dump = None;
         for mapping in mappings.list.iter().filter(|at| at.is_executable() && at.has_file()) {
-            self.id(process, mapping);
+            let id = self.id(process, mapping);
+            if is_dump(&mapping.path) {
+                dump = Some(id);
+            }
         }
         let map = self.spaces.entry(space).or_default();
+        map.dump = dump.or(map.dump);
         let old = std::mem::replace(&mut map.mappings, mappings);
         map.former.extend(old.list.into_iter().filter(|at| at.is_executable() && at.has_file()));
         let now = &map.mappings.list;
@@ -177,13 +177,16 @@ impl Binder {
         if arrived.is_empty() {
             return;
         }
+        let mut dump = None;
         for mapping in &arrived {
             // While it is there to be opened.
-            if self.objects.len() < MOST_AHEAD {
-                self.id(process, mapping);
+            if self.objects.len() < MOST_AHEAD || is_dump(&mapping.path) {
+                let id = self.id(process, mapping);
+                dump = is_dump(&mapping.path).then_some(id).or(dump);
             }
         }
         let map = self.spaces.entry(space).or_default();
+        map.dump = dump.or(map.dump);
         map.former.retain(|former| !arrived.contains(former));
         map.former.extend(arrived.iter().cloned());
         let excess = map.former.len().saturating_sub(MOST_FORMER);
@@ -197,7 +200,9 @@ impl Binder {
         if let Some(map) = self.spaces.remove(&space)
             && map.generated.is_some()
         {
-            let kept = AddressMap { generated: map.generated, ..AddressMap::default() };
+            let AddressMap { mut generated, dump, .. } = map;
+            generated.iter_mut().for_each(GeneratedNames::close);
+            let kept = AddressMap { generated, dump, ..AddressMap::default() };
             self.spaces.insert(space, kept);
         }
     }
@@ -226,14 +231,17 @@ impl Binder {
         };
         if !mapping.is_executable() {
             // A walk that went astray: this was never called.
-            return Bound { address, object: None, offset: address, space: Some(space) };
+            return Bound { address, object: None, offset: address, space: Some(space), seen: 0 };
         }
         let object = self.id(process, &mapping);
         if !mapping.has_file() {
             return self.without_file(space, process, address, Some(object));
         }
         let offset = mapping.offset.wrapping_add(address - mapping.start);
-        Bound { address, object: Some(object), offset, space: None }
+        if self.object(object).is_some_and(|object| object.may_be_generated) {
+            return Bound { offset, ..self.without_file(space, process, address, Some(object)) };
+        }
+        Bound { address, object: Some(object), offset, space: None, seen: 0 }
     }
 
     fn without_file(
@@ -244,8 +252,11 @@ impl Binder {
         object: Option<ObjectId>,
     ) -> Bound {
         let map = self.spaces.entry(space).or_default();
-        map.generated.get_or_insert_with(|| GeneratedNames::of(process));
-        Bound { address, object, offset: address, space: Some(space) }
+        let roots = &mut self.roots;
+        let names =
+            map.generated.get_or_insert_with(|| GeneratedNames::of(process, roots.tmp_of(process)));
+        let seen = names.progress(map.dump.is_some());
+        Bound { address, object, offset: address, space: Some(space), seen }
     }
 
     /// The executable mappings of files of this process, which lives in this address space, as they
@@ -271,18 +282,15 @@ impl Binder {
         self.objects.get(id.0 as usize)
     }
 
-    /// The names of generated code that the process of this address space wrote, if it did.
-    pub(super) fn perf_map(&self, space: u64) -> Option<BufReader<File>> {
-        let names = self.spaces.get(&space)?.generated.as_ref()?;
-        let path = path_of(names.tmp.as_ref()?).join(&names.file_name);
-        // The target may have put anything there: no link is followed out of its root and
-        // no pipe is waited for.
-        let file = OpenOptions::new()
-            .read(true)
-            .custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK)
-            .open(path)
-            .ok()?;
-        file.metadata().ok()?.is_file().then(|| BufReader::new(file))
+    /// Where the process of this address space wrote the names of the code that it generated.
+    pub(super) fn generated(&self, space: u64) -> Tables<'_> {
+        let map = self.spaces.get(&space);
+        let dump =
+            map.and_then(|map| self.object(map.dump?)).and_then(|object| match &object.kind {
+                ObjectKind::File(file) => file.as_ref(),
+                ObjectKind::Kernel | ObjectKind::Anonymous => None,
+            });
+        Tables { dump, map: map.and_then(|map| map.generated.as_ref()?.open()) }
     }
 
     fn id(&mut self, process: &Process, mapping: &Mapping) -> ObjectId {
@@ -295,15 +303,25 @@ impl Binder {
             return *id;
         }
         let kind = if mapping.has_file() {
-            ObjectKind::File(open_mapped(process.pid, mapping).ok())
+            ObjectKind::File(open_mapped(process.shown_as(), mapping).ok())
         } else if matches!(name.as_str(), "[vdso]" | "[vsyscall]" | "[uprobes]") {
             ObjectKind::Kernel
         } else {
             ObjectKind::Anonymous
         };
         let id = ObjectId(u32::try_from(self.objects.len()).unwrap_or(u32::MAX));
-        self.objects.push(Object { name, kind });
+        let root = mapping.has_file().then(|| self.roots.of(process)).flatten();
+        let may_be_generated = match &kind {
+            ObjectKind::File(Some(file)) => !is_object_file(file),
+            ObjectKind::File(None) | ObjectKind::Kernel | ObjectKind::Anonymous => false,
+        };
+        self.objects.push(Object { name, kind, root, may_be_generated });
         self.ids.insert(key, id);
         id
     }
+}
+
+fn is_object_file(file: &File) -> bool {
+    let mut magic = [0; ELFMAG.len()];
+    file.read_exact_at(&mut magic, 0).is_ok() && magic == ELFMAG
 }

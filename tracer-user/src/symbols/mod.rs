@@ -6,8 +6,14 @@
 //! mapped, whether or not it still has a path.
 
 mod binder;
+mod debug_files;
+mod demangle;
+mod generated;
+mod jitdump;
+mod mini_debug;
 mod object_names;
 mod perf_map;
+mod roots;
 
 use rustc_hash::FxHashMap;
 
@@ -26,7 +32,7 @@ pub struct Frame {
     pub address: u64,
     /// Source file of the call.
     pub file: Option<String>,
-    /// Line of the call.
+    /// Line of the call; of generated code, where the function begins.
     pub line: Option<u32>,
     /// Was it inlined into the next frame?
     pub inlined: bool,
@@ -72,16 +78,19 @@ pub fn symbolize(binder: &Binder, bounds: impl IntoIterator<Item = Bound>) -> Na
         by_space.entry(bound.space).or_default().push(bound);
     }
     for (space, bounds) in by_space {
-        let mut addrs: Vec<u64> = bounds.iter().map(|bound| bound.address).collect();
-        addrs.sort_unstable();
-        let mut generated = match space.and_then(|space| binder.perf_map(space)) {
-            Some(map) => perf_map::lookup(map, &addrs),
-            None => FxHashMap::default(),
-        };
+        let tables = space.map(|space| binder.generated(space));
+        let mut generated = tables.map(|tables| tables.lookup(&bounds)).unwrap_or_default();
         for bound in bounds {
-            let object = bound.object.and_then(|id| binder.object(id));
-            let function = generated.remove(&bound.address);
-            frames.insert(bound, vec![Frame { function, ..nameless(bound, object) }]);
+            let mut frame = nameless(bound, bound.object.and_then(|id| binder.object(id)));
+            if let Some(name) = generated.remove(&(bound.address, bound.seen)) {
+                frame = Frame {
+                    function: Some(name.function),
+                    file: name.file,
+                    line: name.line,
+                    ..frame
+                };
+            }
+            frames.insert(bound, vec![frame]);
         }
     }
     Names { frames }

@@ -1,12 +1,14 @@
 //! Names of the functions in an object's file.
 
+use std::fs::File;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use blazesym::symbolize::source::{Elf as ElfSource, Source};
-use blazesym::symbolize::{CodeInfo, Input, Sym, Symbolized, Symbolizer};
+use blazesym::symbolize::{CodeInfo, Input, Reason, Sym, Symbolized, Symbolizer};
 
-use super::{Bound, Frame, Object, ObjectKind, nameless};
+use super::demangle::demangle;
+use super::{Bound, Frame, Object, ObjectKind, debug_files, mini_debug, nameless};
 use crate::target::elf::{Elf, FileOffset, ObjectAddr};
 use crate::target::objects::path_of;
 
@@ -21,7 +23,7 @@ pub(super) fn lookup(object: &Object, bounds: &[Bound]) -> Option<Vec<(Bound, Ve
         bounds.iter().map(|bound| elf.object_addr(FileOffset(bound.offset))).collect();
     let asked: Vec<u64> = addrs.iter().flatten().map(|addr| addr.0).collect();
 
-    let mut found = found_at(&path_of(file), &asked).into_iter();
+    let mut found = found_in(&elf, file, object, &asked).into_iter();
     let named = bounds.iter().zip(addrs).map(|(bound, addr)| {
         let mut frame = nameless(*bound, Some(object));
         let mut frames = Vec::new();
@@ -42,49 +44,137 @@ pub(super) fn lookup(object: &Object, bounds: &[Bound]) -> Option<Vec<(Bound, Ve
     Some(named.collect())
 }
 
-/// The functions at each of these addresses, innermost first, without their place. Empty
-/// where nothing is known, and everywhere when the file cannot be understood.
-fn found_at(path: &Path, addrs: &[u64]) -> Vec<Vec<Frame>> {
-    // First with debug information, which may be broken where the symbols are not.
-    for debug_syms in [true, false] {
-        let mut source = ElfSource::new(path);
-        source.debug_syms = debug_syms;
-        let source = Source::Elf(source);
-        // The file is the target's: bytes in it that make the symbolizer panic must not
-        // cost the measurement.
-        let answer = catch_unwind(AssertUnwindSafe(|| {
-            let symbolizer = Symbolizer::new();
-            let symbols = symbolizer.symbolize(&source, Input::VirtOffset(addrs)).ok()?;
-            Some(symbols.into_iter().map(frames_of).collect())
-        }));
-        if let Ok(Some(frames)) = answer {
-            return frames;
+/// The functions at each of these addresses, innermost first, without their place. What one
+/// source does not name is asked of the next: the debug file, which says most, the object
+/// itself, the small table within it.
+fn found_in(elf: &Elf, file: &File, object: &Object, addrs: &[u64]) -> Vec<Vec<Frame>> {
+    let mut found = vec![Vec::new(); addrs.len()];
+    let folders = debug_files::folders(object);
+    let mut ask = |file: &File| {
+        let left: Vec<usize> = (0..addrs.len()).filter(|at| found[*at].is_empty()).collect();
+        let asked: Vec<u64> = left.iter().map(|at| addrs[*at]).collect();
+        if !asked.is_empty() {
+            for (at, frames) in left.into_iter().zip(found_at(file, &folders, &asked)) {
+                found[at] = frames;
+            }
         }
+    };
+    if !has_debug_info(elf)
+        && let Some(debug) = debug_files::find(elf, object)
+    {
+        ask(&debug);
     }
-    Vec::new()
+    ask(file);
+    if let Some(table) = mini_debug::unpack(elf) {
+        ask(&table);
+    }
+    found
 }
 
-fn frames_of(symbol: Symbolized<'_>) -> Vec<Frame> {
-    let symbol = match symbol {
-        Symbolized::Sym(symbol) => symbol,
-        Symbolized::Unknown(_) => return Vec::new(),
+/// `.zdebug_info` is what old compilers called a compressed one.
+fn has_debug_info(elf: &Elf) -> bool {
+    [".debug_info", ".zdebug_info"].iter().any(|name| elf.has_section(name))
+}
+
+/// The functions at each of these addresses, as this file knows them; empty where it knows none.
+fn found_at(file: &File, folders: &[PathBuf], addrs: &[u64]) -> Vec<Vec<Frame>> {
+    let mut answers: Vec<Answer> = vec![Answer::Refused; addrs.len()];
+    let left = |answers: &[Answer]| {
+        let refused = |at: &usize| matches!(answers[*at], Answer::Refused);
+        (0..addrs.len()).filter(refused).collect::<Vec<_>>()
     };
-    // A symbol without a size reaches as far as the next one, if one believes in it. One
-    // that is too short by a function is a wrong name; none is only a missing one.
-    if symbol.name.is_empty() || (symbol.size.is_none() && symbol.offset > 0) {
+    // First with debug information, which may be broken where the symbols are not. Where there is
+    // none, the symbolizer would look for a debug file by itself, and ask nobody who may read it.
+    let elf = Elf::open(file);
+    for debug_syms in [true, false] {
+        if debug_syms && !elf.as_ref().is_ok_and(has_debug_info) {
+            continue;
+        }
+        let at = left(&answers);
+        let asked: Vec<u64> = at.iter().map(|at| addrs[*at]).collect();
+        if asked.is_empty() {
+            break;
+        }
+        let said = symbolized(&path_of(file), folders, debug_syms, &asked).unwrap_or_default();
+        for (at, answer) in at.into_iter().zip(said) {
+            answers[at] = answer;
+        }
+    }
+    // The symbolizer wants names that are text. Those that are none are still better than nothing.
+    let at = left(&answers);
+    if let Some(elf) = elf.ok().filter(|_| !at.is_empty()) {
+        let asked: Vec<_> = at.iter().map(|at| ObjectAddr(addrs[*at])).collect();
+        let symbols = elf.functions_at(&asked);
+        for (at, addr) in at.into_iter().zip(asked) {
+            let name = symbols.get(&addr).filter(|name| !name.is_empty());
+            let name = name.map(|name| frame(&String::from_utf8_lossy(name), None, false));
+            answers[at] = Answer::Frames(name.into_iter().collect());
+        }
+    }
+    let frames = |answer| match answer {
+        Answer::Frames(frames) => frames,
+        Answer::Refused => Vec::new(),
+    };
+    answers.into_iter().map(frames).collect()
+}
+
+/// What the symbolizer says of an address.
+#[derive(Clone)]
+enum Answer {
+    /// Its functions; none when there is none.
+    Frames(Vec<Frame>),
+    /// Something that it should have read is broken.
+    Refused,
+}
+
+/// `None` when the file cannot be understood at all.
+fn symbolized(
+    path: &Path,
+    folders: &[PathBuf],
+    debug_syms: bool,
+    addrs: &[u64],
+) -> Option<Vec<Answer>> {
+    let mut source = ElfSource::new(path);
+    source.debug_syms = debug_syms;
+    let source = Source::Elf(source);
+    // The file is the target's: bytes in it that make the symbolizer panic must not cost the
+    // measurement.
+    let answer = catch_unwind(AssertUnwindSafe(|| {
+        let builder = Symbolizer::builder().set_debug_dirs(Some(folders)).enable_demangling(false);
+        let symbolizer = builder.build();
+        let symbols = symbolizer.symbolize(&source, Input::VirtOffset(addrs)).ok()?;
+        let answer = |symbol| match symbol {
+            // A function that the debug information does not name may have a symbol.
+            Symbolized::Sym(symbol) if symbol.name.is_empty() => Answer::Refused,
+            Symbolized::Sym(symbol) => Answer::Frames(frames_of(symbol)),
+            Symbolized::Unknown(Reason::IgnoredError) => Answer::Refused,
+            Symbolized::Unknown(_) => Answer::Frames(Vec::new()),
+        };
+        Some(symbols.into_iter().map(answer).collect())
+    }));
+    answer.ok().flatten()
+}
+
+fn frames_of(symbol: Sym<'_>) -> Vec<Frame> {
+    // A symbol without a size reaches as far as the next one, if one believes in it. One that is too
+    // short by a function is a wrong name; none is only a missing one. Debug information of a
+    // function in several pieces, as compilers cut out what is seldom run, states neither size nor
+    // start, and holds for its pieces alone.
+    let is_in_pieces = symbol.addr == 0;
+    if symbol.size.is_none() && symbol.offset > 0 && !is_in_pieces {
         return Vec::new();
     }
     let Sym { name, code_info, inlined, .. } = symbol;
     let inner = inlined.into_vec().into_iter().rev();
     inner
-        .map(|function| frame(function.name.into_owned(), function.code_info.as_ref(), true))
-        .chain([frame(name.into_owned(), code_info.as_deref(), false)])
+        .map(|function| frame(&function.name, function.code_info.as_ref(), true))
+        .chain([frame(&name, code_info.as_deref(), false)])
         .collect()
 }
 
-fn frame(function: String, at: Option<&CodeInfo<'_>>, inlined: bool) -> Frame {
+fn frame(symbol: &str, at: Option<&CodeInfo<'_>>, inlined: bool) -> Frame {
     Frame {
-        function: Some(function),
+        function: Some(demangle(symbol)),
         object: None,
         offset: 0,
         address: 0,

@@ -8,25 +8,36 @@ use std::io::{BufRead, Read as _};
 
 use rustc_hash::FxHashMap;
 
-/// Longer lines are read in pieces, of which the first names the function.
-const LONGEST_LINE: u64 = 64 * 1024;
+use super::generated::Query;
 
-/// The names at `addrs`, which must be sorted. A later line replaces an earlier one, since
-/// the memory of discarded code is used again.
-pub(super) fn lookup(mut map: impl BufRead, addrs: &[u64]) -> FxHashMap<u64, String> {
+/// Of a longer line this much is read.
+const LONGEST_LINE: u64 = 16 * 1024;
+
+/// The names at `queries`, which must be sorted. The memory of discarded code is used again, so a
+/// later line replaces an earlier one, as far as both were there when the address was seen. What
+/// was not there yet is named by the first line that came: runtimes write some time after.
+pub(super) fn lookup(mut map: impl BufRead, queries: &[Query]) -> FxHashMap<Query, String> {
     let mut names = FxHashMap::default();
     let mut line = Vec::new();
+    let mut place = 0;
+    let mut begins = true;
     loop {
         line.clear();
-        match map.by_ref().take(LONGEST_LINE).read_until(b'\n', &mut line) {
+        let len = match map.by_ref().take(LONGEST_LINE).read_until(b'\n', &mut line) {
             Ok(0) | Err(_) => return names,
-            Ok(_) => {}
+            Ok(len) => len as u64,
+        };
+        let is_whole = line.ends_with(b"\n");
+        if begins && let Some((start, end, name)) = entry(&line) {
+            let from = queries.partition_point(|(addr, _)| *addr < start);
+            for query in queries[from..].iter().take_while(|(addr, _)| *addr < end) {
+                if place < query.1 || !names.contains_key(query) {
+                    names.insert(*query, String::from_utf8_lossy(name).into_owned());
+                }
+            }
         }
-        let Some((start, end, name)) = entry(&line) else { continue };
-        let from = addrs.partition_point(|addr| *addr < start);
-        for addr in addrs[from..].iter().take_while(|addr| **addr < end) {
-            names.insert(*addr, String::from_utf8_lossy(name).into_owned());
-        }
+        begins = is_whole;
+        place += len;
     }
 }
 
@@ -50,8 +61,11 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
+    /// The names at addresses that were seen when everything was written.
     fn names(map: &[u8], addrs: &[u64]) -> Vec<(u64, String)> {
-        let mut names: Vec<_> = lookup(map, addrs).into_iter().collect();
+        let queries: Vec<_> = addrs.iter().map(|addr| (*addr, u64::MAX)).collect();
+        let names = lookup(map, &queries).into_iter();
+        let mut names: Vec<_> = names.map(|((addr, _), name)| (addr, name)).collect();
         names.sort();
         names
     }
@@ -79,6 +93,27 @@ mod tests {
     }
 
     #[test]
+    fn memory_that_is_used_again_keeps_the_name_that_it_had() {
+        let map = b"1000 10 first\n1000 10 second\n1000 10 third\n";
+        let second = b"1000 10 first\n".len() as u64;
+        let seen = [0, 1, second, second + 1, u64::MAX].map(|seen| (0x1008, seen));
+        let found = lookup(&map[..], &seen);
+        let found = seen.map(|query| found[&query].as_str());
+        // What was seen before anything was written got the name that was written next.
+        assert_eq!(found, ["first", "first", "first", "second", "third"]);
+    }
+
+    #[test]
+    fn the_rest_of_a_long_line_is_no_line() {
+        let mut map = b"1000 10 long".to_vec();
+        map.resize(usize::try_from(LONGEST_LINE).expect("small"), b'x');
+        map.extend(b"2000 10 rest\n3000 10 next\n");
+        let names = names(&map, &[0x1000, 0x2000, 0x3000]);
+        assert_eq!(names.iter().map(|(addr, _)| *addr).collect::<Vec<_>>(), [0x1000, 0x3000]);
+        assert_eq!(names[1].1, "next");
+    }
+
+    #[test]
     fn what_is_not_understood_is_passed_over() {
         let map = b"\nrubbish\n1000\n1000 10\n1000 zz x\nffffffffffffffff 10 over\n\
             1000 10 \xff\x1b\n1000 10 half a line without its en";
@@ -89,7 +124,7 @@ mod tests {
     proptest! {
         #[test]
         fn no_bytes_make_it_panic(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
-            let _ = lookup(bytes.as_slice(), &[0, 1, 0xfff, u64::MAX]);
+            let _ = names(&bytes, &[0, 1, 0xfff, u64::MAX]);
         }
     }
 }

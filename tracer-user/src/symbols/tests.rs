@@ -1,3 +1,6 @@
+mod debug_files;
+mod generated;
+
 use std::fs;
 
 use super::*;
@@ -50,6 +53,31 @@ fn inlined_functions_and_lines() {
 }
 
 #[test]
+fn a_function_in_pieces_has_its_name_in_each() {
+    let folder = Folder::new();
+    let source = format!(
+        "{SINK}\n#include <stdlib.h>\n\
+         __attribute__((cold, noinline, noreturn)) void seldom(void) {{\n\
+         \x20   printf(\"%p\\n\", __builtin_return_address(0)); fflush(stdout);\n\
+         \x20   getchar(); exit(0);\n\
+         }}\n\
+         __attribute__((noinline)) int in_pieces(int n) {{\n\
+         \x20   sink();\n\
+         \x20   if (n == 1) seldom();\n\
+         \x20   return n + 1;\n\
+         }}\n\
+         int main(int n, char **v) {{ (void)v; return in_pieces(n); }}\n"
+    );
+    let mut program = folder.run(&source, &["-O2", "-g", "-freorder-blocks-and-partition"]);
+    let process = program.process();
+    let [often, seldom] = [program.addr(), program.addr()];
+    assert!(0x40 < often.abs_diff(seldom), "the compiler made one piece: {often:x} {seldom:x}");
+    for addr in [often, seldom] {
+        assert_eq!(functions(&names(&process, addr)), ["in_pieces"]);
+    }
+}
+
+#[test]
 fn the_caller_at_a_function_s_end_is_not_the_next_function() {
     let folder = Folder::new();
     let source = r#"
@@ -83,6 +111,33 @@ fn names_of_other_languages_are_demangled() {
     assert_eq!(next(), "void app::exec<void (*)()>(void (*)())");
     assert_eq!(next(), "mycrate::leaky");
     assert_eq!(next(), "mycrate::leaky");
+}
+
+/// A program whose function `leak_here` was renamed to these bytes, and where it was called from.
+fn renamed(name: &[u8]) -> Vec<Frame> {
+    use std::os::unix::ffi::OsStrExt as _;
+
+    let folder = Folder::new();
+    let source = format!(
+        "{SINK}void leak_here(void) {{ sink(); __asm__(\"\"); }}\n\
+         void next(void) {{ leak_here(); __asm__(\"\"); }}\n\
+         int main(void) {{ next(); getchar(); return 0; }}\n"
+    );
+    folder.compile("program", &source, &["-O1"]);
+    let rename = [b"leak_here=", name].concat();
+    let mut objcopy = std::process::Command::new("objcopy");
+    objcopy.arg("--redefine-sym").arg(std::ffi::OsStr::from_bytes(&rename));
+    let done = objcopy.arg(folder.path("program")).status().expect("objcopy");
+    assert!(done.success());
+    let mut program = folder.start("program");
+    names(&program.process(), program.addr())
+}
+
+#[test]
+fn a_name_may_hold_any_bytes() {
+    assert_eq!(functions(&renamed(b"ns;leak here 42")), ["ns;leak here 42"]);
+    assert_eq!(functions(&renamed("漏".repeat(200).as_bytes())), ["漏".repeat(200)]);
+    assert_eq!(functions(&renamed(b"a\xffb")), ["a\u{fffd}b"]);
 }
 
 #[test]
@@ -157,34 +212,6 @@ fn a_place_behind_every_symbol_is_object_and_offset() {
     assert_eq!(functions(&frames), ["?"]);
     assert!(frames[0].object.as_deref().is_some_and(|name| name.ends_with("/stripped.so")));
     assert!((0x1000..0x10000).contains(&frames[0].offset), "{:#x}", frames[0].offset);
-}
-
-#[test]
-fn generated_code_is_named_by_the_target_s_perf_map() {
-    let folder = Folder::new();
-    let source = r#"
-        #include <stdio.h>
-        #include <sys/mman.h>
-        int main(void) {
-            printf("%p\n", mmap(0, 4096, PROT_READ | PROT_WRITE | PROT_EXEC,
-                                MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
-            fflush(stdout); getchar(); return 0;
-        }
-    "#;
-    let mut program = folder.run(source, &[]);
-    let process = program.process();
-    let code = program.addr();
-    let mut binder = Binder::default();
-    let [inside, outside] = [code + 8, code + 0x100].map(|addr| binder.bind(SPACE, &process, addr));
-    assert!(inside.object.is_some());
-    let map = format!("/tmp/perf-{}.map", program.pid());
-    fs::write(&map, format!("{code:x} 20 leakHere app.js:3\n")).expect("/tmp is writable");
-    drop(program);
-    let names = symbolize(&binder, [inside, outside]);
-    fs::remove_file(map).expect("just written");
-    assert_eq!(functions(names.frames(inside)), ["leakHere app.js:3"]);
-    assert_eq!(functions(names.frames(outside)), ["?"]);
-    assert_eq!(names.frames(outside)[0].object, None);
 }
 
 #[test]

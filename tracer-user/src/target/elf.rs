@@ -7,6 +7,7 @@
 mod parts;
 mod variables;
 
+use std::collections::{BTreeSet, HashMap};
 use std::fs::File;
 
 use memmap2::Mmap;
@@ -254,6 +255,38 @@ impl<Data: AsRef<[u8]>> Elf<Data> {
         Ok(None)
     }
 
+    /// The functions whose symbols cover these addresses; in bytes, since a name may be any. None
+    /// where there is no such symbol, and where the tables are broken.
+    pub fn functions_at(&self, addrs: &[ObjectAddr]) -> HashMap<ObjectAddr, &[u8]> {
+        let mut found = HashMap::new();
+        let bytes = self.data.as_ref();
+        let header = FileHeader64::<LittleEndian>::parse(bytes);
+        let sections = header.and_then(|header| header.sections(LittleEndian, bytes));
+        let Ok(sections) = sections else { return found };
+        let addrs: BTreeSet<ObjectAddr> = addrs.iter().copied().collect();
+        for table in [SHT_SYMTAB, SHT_DYNSYM] {
+            let Ok(symbols) = sections.symbols(LittleEndian, bytes, table) else { continue };
+            for symbol in symbols.iter().filter(|symbol| defined_function(symbol).is_some()) {
+                let start = symbol.st_value(LittleEndian);
+                let end = start.saturating_add(symbol.st_size(LittleEndian));
+                for addr in addrs.range(ObjectAddr(start)..ObjectAddr(end)) {
+                    if let Ok(name) = symbols.symbol_name(LittleEndian, symbol) {
+                        found.entry(*addr).or_insert(name);
+                    }
+                }
+            }
+        }
+        found
+    }
+
+    /// Is there a section of this name, in whatever form?
+    pub fn has_section(&self, name: &str) -> bool {
+        let bytes = self.data.as_ref();
+        let header = FileHeader64::<LittleEndian>::parse(bytes);
+        let sections = header.and_then(|header| header.sections(LittleEndian, bytes));
+        sections.is_ok_and(|all| all.section_by_name(LittleEndian, name.as_bytes()).is_some())
+    }
+
     /// Does the file define or ask for a symbol of one of these names?
     ///
     /// # Errors
@@ -411,6 +444,8 @@ mod tests {
                 bytes.truncate(len.index(bytes.len()));
             }
             let Ok(elf) = Elf::parse(bytes) else { return Ok(()) };
+            let _ = elf.functions_at(&[ObjectAddr(0), ObjectAddr(0x1100), ObjectAddr(u64::MAX)]);
+            let _ = (elf.section(".symtab"), elf.section(".gnu_debuglink"));
             for table in [Table::Dynamic, Table::Full] {
                 for function in elf.functions(table, |_| true).unwrap_or_default() {
                     let _ = elf.code(function.addr, function.size);

@@ -84,17 +84,33 @@ pub fn open_mapped(pid: u32, mapping: &Mapping) -> Result<File, OpenError> {
 /// # Errors
 /// When there is no such file that can be read.
 pub fn open_in_root(pid: u32, path: &Path) -> io::Result<(File, FileId)> {
-    let root = File::options()
+    let file = open_below(&root_of(pid)?, path)?;
+    let id = mapped_id(&file);
+    Ok((file, id.ok_or(io::ErrorKind::InvalidInput)?))
+}
+
+/// The root of a process's file system. Held open it can be searched after the process has ended.
+///
+/// # Errors
+/// When the process has ended, or is somebody else's.
+pub fn root_of(pid: u32) -> io::Result<File> {
+    File::options()
         .read(true)
         .custom_flags(libc::O_PATH | libc::O_DIRECTORY)
-        .open(format!("/proc/{pid}/root"))?;
+        .open(format!("/proc/{pid}/root"))
+}
+
+/// Opens a file by its path below this root, out of which no link leads.
+///
+/// # Errors
+/// When there is no such file that can be read.
+pub fn open_below(root: &File, path: &Path) -> io::Result<File> {
     // A pipe in its place is not waited for.
     let how = OpenHow::new()
         .flags(OFlag::O_RDONLY | OFlag::O_CLOEXEC | OFlag::O_NONBLOCK)
         .resolve(ResolveFlag::RESOLVE_IN_ROOT);
-    let file = File::from(openat2(&root, path, how)?);
-    let id = mapped_id(&file).filter(|_| file.metadata().is_ok_and(|meta| meta.is_file()));
-    Ok((file, id.ok_or(io::ErrorKind::InvalidInput)?))
+    let file = File::from(openat2(root, path, how)?);
+    if file.metadata()?.is_file() { Ok(file) } else { Err(io::ErrorKind::InvalidInput.into()) }
 }
 
 /// A path by which the kernel finds this open file, for interfaces that take paths only.

@@ -220,15 +220,26 @@ impl Process {
         fs::read_link(format!("/proc/{}/exe", self.pid)).ok()
     }
 
+    /// The number under which `/proc` shows its memory: its id, or that of another thread when the
+    /// first one has ended and others go on.
+    pub fn shown_as(&self) -> u32 {
+        let has_memory = |id: &u32| fs::read_link(format!("/proc/{id}/exe")).is_ok();
+        if has_memory(&self.pid) {
+            return self.pid;
+        }
+        threads(self.pid).find(has_memory).unwrap_or(self.pid)
+    }
+
     /// What it maps now.
     ///
     /// # Errors
     /// When it has ended, or may not be inspected.
     pub fn mappings(&self) -> Result<Mappings, ProcessError> {
-        let bytes = read(self.pid, self.uid, "maps")?;
-        let mappings = mappings::parse(&bytes);
+        let read = |id| Ok(mappings::parse(&read(id, self.uid, "maps")?));
+        let mappings = read(self.pid)?;
         if mappings.list.is_empty() {
             self.check_alive()?;
+            return read(self.shown_as());
         }
         Ok(mappings)
     }
@@ -238,7 +249,7 @@ impl Process {
     /// # Errors
     /// When it has ended, or may not be inspected.
     pub fn memory(&self) -> Result<fs::File, ProcessError> {
-        let file = fs::File::open(format!("/proc/{}/mem", self.pid));
+        let file = fs::File::open(format!("/proc/{}/mem", self.shown_as()));
         file.map_err(|source| unreadable(self.pid, self.uid, "its memory", source))
     }
 
@@ -308,10 +319,12 @@ pub fn descendants(ancestor: u32) -> io::Result<Vec<(u32, u32)>> {
 
 /// Does a thread of this process stand still?
 pub fn has_stopped_thread(pid: u32) -> bool {
-    let Ok(threads) = fs::read_dir(format!("/proc/{pid}/task")) else { return false };
-    threads
-        .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok())
-        .any(|thread| Status::read(thread).is_ok_and(|now| now.is_stopped()))
+    threads(pid).any(|thread| Status::read(thread).is_ok_and(|now| now.is_stopped()))
+}
+
+fn threads(pid: u32) -> impl Iterator<Item = u32> {
+    let entries = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten();
+    entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok())
 }
 
 fn pidfd_open(pid: u32) -> Result<OwnedFd, ProcessError> {

@@ -41,7 +41,13 @@ impl Folder {
 
     /// Compiles and starts a program.
     pub(crate) fn run(&self, source: &str, flags: &[&str]) -> Program {
-        Program::start(&self.compile("program", source, flags), &self.0)
+        self.compile("program", source, flags);
+        self.start("program")
+    }
+
+    /// Starts a program that was compiled before.
+    pub(crate) fn start(&self, name: &str) -> Program {
+        Program::start(&self.path(name), &self.0)
     }
 }
 

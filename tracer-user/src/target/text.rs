@@ -9,7 +9,7 @@ use std::fs::File;
 use std::os::unix::fs::FileExt as _;
 
 use super::elf::FileOffset;
-use super::mappings::{FileId, Mapping};
+use super::mappings::{FileId, Mapping, Mappings};
 use super::process::{Process, ProcessError};
 
 /// One place of a file's code, as a process has it.
@@ -21,38 +21,45 @@ pub struct Place {
     pub is_changed: bool,
 }
 
-/// The places that the process has mapped executable, once for each such mapping. A place that
-/// cannot be read, because it was unmapped meanwhile, is left out.
-///
-/// # Errors
-/// When the process has ended, or may not be inspected.
-pub fn places(
-    process: &Process,
-    id: FileId,
-    file: &File,
-    offsets: &[FileOffset],
-) -> Result<Vec<Place>, ProcessError> {
-    let memory = process.memory()?;
-    let mappings = process.mappings()?;
-    let executable = |at: &&Mapping| at.is_executable() && at.file == id;
-    let byte_at = |file: &File, at: u64| {
-        let mut byte = [0];
-        file.read_exact_at(&mut byte, at).ok().map(|()| byte)
-    };
-    let mut places = Vec::new();
-    for mapping in mappings.list.iter().filter(executable) {
-        let address = |offset: u64| Some(offset.checked_sub(mapping.offset)? + mapping.start);
-        for offset in offsets {
-            let Some(address) = address(offset.0).filter(|addr| mapping.contains(*addr)) else {
-                continue;
-            };
-            if let (Some(now), Some(in_file)) = (byte_at(&memory, address), byte_at(file, offset.0))
-            {
-                places.push(Place { offset: *offset, is_changed: now != in_file });
+/// The code of one process, as it is mapped at one moment.
+#[derive(Debug)]
+pub struct Code {
+    memory: File,
+    mappings: Mappings,
+}
+
+impl Code {
+    /// That of this process now.
+    ///
+    /// # Errors
+    /// When the process has ended, or may not be inspected.
+    pub fn of(process: &Process) -> Result<Self, ProcessError> {
+        Ok(Self { memory: process.memory()?, mappings: process.mappings()? })
+    }
+
+    /// The places of this file that are mapped executable, once for each such mapping. A place that
+    /// cannot be read, because it was unmapped meanwhile, is left out.
+    pub fn places(&self, id: FileId, file: &File, offsets: &[FileOffset]) -> Vec<Place> {
+        let executable = |at: &&Mapping| at.is_executable() && at.file == id;
+        let byte_at = |file: &File, at: u64| {
+            let mut byte = [0];
+            file.read_exact_at(&mut byte, at).ok().map(|()| byte)
+        };
+        let mut places = Vec::new();
+        for mapping in self.mappings.list.iter().filter(executable) {
+            let address = |offset: u64| Some(offset.checked_sub(mapping.offset)? + mapping.start);
+            for offset in offsets {
+                let Some(address) = address(offset.0).filter(|addr| mapping.contains(*addr)) else {
+                    continue;
+                };
+                let now = byte_at(&self.memory, address);
+                if let (Some(now), Some(in_file)) = (now, byte_at(file, offset.0)) {
+                    places.push(Place { offset: *offset, is_changed: now != in_file });
+                }
             }
         }
+        places
     }
-    Ok(places)
 }
 
 #[cfg(test)]
@@ -77,7 +84,7 @@ mod tests {
         // A place that is not mapped says nothing.
         let asked = [offset, next, FileOffset(1 << 40)];
         let changed = || -> Vec<(FileOffset, bool)> {
-            let places = places(&process, code.file, &file, &asked).unwrap();
+            let places = Code::of(&process).unwrap().places(code.file, &file, &asked);
             places.iter().map(|place| (place.offset, place.is_changed)).collect()
         };
         assert_eq!(changed(), [(offset, false), (next, false)]);

@@ -131,7 +131,13 @@ impl Unwinder {
         if let (Some(begun), Some(process)) = (begun, process) {
             let site = |return_addr| {
                 *met.entry(return_addr).or_insert_with(|| {
-                    let bound = binder.bind(space, process, return_addr);
+                    let mut bound = binder.bind(space, process, return_addr);
+                    if bound.object.is_none() {
+                        // Who generates code makes it executable after it is written: the memory
+                        // map may have been read in between.
+                        binder.refresh(space, process);
+                        bound = binder.bind(space, process, return_addr);
+                    }
                     met_new_code |=
                         bound.space.is_none() && !self.regions.has(space, bound.address);
                     self.site(&bound, binder)
@@ -143,7 +149,7 @@ impl Unwinder {
                 met.insert(misled_by, Site::NoCode);
             }
         }
-        let rules = met.into_iter().filter_map(|(return_addr, site)| {
+        let rules = met.into_iter().map(|(return_addr, site)| {
             let rule = match site {
                 Site::Said(rule) => rule,
                 Site::NoCode => Rule::UNKNOWN,
@@ -152,7 +158,7 @@ impl Unwinder {
             let (start, end) = stretch(generated(return_addr));
             let is_generated = site == Site::Guessed && binder.is_all_generated(space, start, end);
             let addr = if is_generated { generated(return_addr) } else { return_addr };
-            Some((CallSite { space, addr }, rule))
+            (CallSite { space, addr }, rule)
         });
         let rules = rules.collect();
         let hash = frames.iter().fold(StackHash::new().with(space), |hash, at| hash.with(*at));

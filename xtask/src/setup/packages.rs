@@ -16,6 +16,7 @@ const NEEDS: &[(&str, &[&str])] = &[
     // Debian's own; NodeSource's nodejs brings it and conflicts with the package.
     ("npm", &["npm"]),
     ("go", &["golang-go"]),
+    ("javac", &["openjdk-17-jdk-headless"]),
     ("redis-server", &["redis-server"]),
     ("/usr/sbin/nginx", &["nginx-light"]),
     ("gunicorn", &["gunicorn"]),

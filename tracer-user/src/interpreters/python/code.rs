@@ -1,5 +1,7 @@
 //! What a code object says: name, file and line.
 
+use std::rc::Rc;
+
 use tracer_common::interpreter::Function;
 
 use super::layout::{CODE, CodeLayout, Layout};
@@ -14,9 +16,9 @@ const LONGEST_TABLE: u64 = 1 << 20;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Code {
     /// Its name, with the names of what it is defined in.
-    pub(super) name: String,
+    pub(super) name: Rc<str>,
     /// Its file, as the program was told.
-    pub(super) file: String,
+    pub(super) file: Rc<str>,
     first_line: u32,
     lines: Vec<u8>,
 }
@@ -92,11 +94,16 @@ impl Code {
         let mut lines = vec![0; size];
         memory.read(parts.lines.checked_add(layout.bytes.data)?, &mut lines)?;
         Some(Self {
-            name: text(memory, layout, parts.name)?,
-            file: text(memory, layout, parts.file)?,
+            name: text(memory, layout, parts.name)?.into(),
+            file: text(memory, layout, parts.file)?.into(),
             first_line: parts.first_line,
             lines,
         })
+    }
+
+    /// Bytes of its text and its table.
+    pub(super) fn size(&self) -> usize {
+        self.name.len() + self.file.len() + self.lines.len()
     }
 
     /// The line of the instruction at this distance from the first.

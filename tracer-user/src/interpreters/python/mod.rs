@@ -7,6 +7,8 @@ mod code;
 mod layout;
 mod walk;
 
+use std::rc::Rc;
+
 use rustc_hash::FxHashMap;
 use tracer_common::interpreter::{Function as RawFunction, Interpreter, Threads};
 
@@ -26,10 +28,24 @@ pub(super) struct Python {
 
 /// Code objects that were read, by their address.
 #[derive(Debug, Default)]
-pub(super) struct Codes(FxHashMap<u64, (Parts, Code)>);
+pub(super) struct Codes {
+    known: FxHashMap<u64, Known>,
+    /// Bytes of all of them.
+    size: usize,
+}
 
-/// Code objects that are kept: some ten megabytes.
-const MOST_CODES: usize = 20_000;
+#[derive(Debug)]
+struct Known {
+    parts: Parts,
+    code: Code,
+    /// The function at each line of it that was asked for.
+    at_line: FxHashMap<Option<u32>, Rc<Function>>,
+}
+
+/// Bytes of code objects that are kept, and what one takes beside its text: a program of ten thousand
+/// functions has some ten megabytes.
+const MOST_KEPT: usize = 64 << 20;
+const EACH: usize = 512;
 
 impl Python {
     /// The interpreter in this object. `None` when there is none, or none that can be read.
@@ -83,17 +99,18 @@ impl Python {
         bias: u64,
         function: RawFunction,
         codes: &mut Codes,
-    ) -> Option<Option<Function>> {
+    ) -> Option<Option<Rc<Function>>> {
         let layout = &self.layout;
         let code_type = self.code_type.0.wrapping_add(bias);
         let parts = Parts::read(memory, layout, code_type, function.code)?;
         let distance = parts.distance(memory, layout, function)?;
-        let code = codes.get(memory, layout, function.code, parts)?;
+        let Known { code, at_line, .. } = codes.get(memory, layout, function.code, parts)?;
         let line = code.line(distance);
         if line.is_none() && parts.is_made_up() {
             return Some(None);
         }
-        Some(Some(Function { name: code.name.clone(), file: code.file.clone(), line }))
+        let make = || Function { name: code.name.clone(), file: code.file.clone(), line }.into();
+        Some(Some(at_line.entry(line).or_insert_with(make).clone()))
     }
 }
 
@@ -105,15 +122,18 @@ impl Codes {
         layout: &Layout,
         addr: u64,
         parts: Parts,
-    ) -> Option<&Code> {
-        if self.0.get(&addr).is_none_or(|(known, _)| *known != parts) {
+    ) -> Option<&mut Known> {
+        if self.known.get(&addr).is_none_or(|known| known.parts != parts) {
             let code = Code::read(memory, layout, &parts)?;
-            if self.0.len() >= MOST_CODES {
-                self.0.clear();
+            let size = EACH + code.size();
+            if self.size + size > MOST_KEPT {
+                *self = Self::default();
             }
-            self.0.insert(addr, (parts, code));
+            // What it replaces is counted until all of them are dropped.
+            self.size += size;
+            self.known.insert(addr, Known { parts, code, at_line: FxHashMap::default() });
         }
-        self.0.get(&addr).map(|(_, code)| code)
+        self.known.get_mut(&addr)
     }
 }
 

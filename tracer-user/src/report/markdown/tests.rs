@@ -1,7 +1,7 @@
 use super::*;
-use crate::report::{golden, sample};
+use crate::report::{GroupBy, golden, sample};
 
-const OPTIONS: Options = Options { top: 10, width: 80, color: false };
+const OPTIONS: Options = Options { top: 10, width: 80, color: false, group_by: GroupBy::Stack };
 
 #[test]
 fn growth_is_summed_up() {

@@ -1,7 +1,7 @@
 use super::*;
-use crate::report::{golden, sample};
+use crate::report::{GroupBy, golden, sample};
 
-const PLAIN: Options = Options { top: 10, width: 80, color: false };
+const PLAIN: Options = Options { top: 10, width: 80, color: false, group_by: GroupBy::Stack };
 
 fn plain(session: &Session) -> String {
     render(session, Path::new("/tmp/outlive-4242"), &PLAIN)
@@ -48,6 +48,22 @@ fn no_line_is_wider_than_the_terminal() {
                 assert!(widths::of(line) <= width, "{width} columns: {line}");
             }
         }
+    }
+}
+
+#[test]
+fn a_table_says_what_its_rows_stand_for() {
+    let session = sample::session(&[(40, &["malloc", "f", "main"]), (2, &["f", "other"])]);
+    for (group_by, heading, head) in [
+        (GroupBy::Stack, "Stacks that grew most:\n", "PER BATCH  STACK\n"),
+        (GroupBy::Function, "Functions that grew most:\n", "PER BATCH  FUNCTION\n"),
+        (GroupBy::Object, "Objects that grew most:\n", "PER BATCH  OBJECT\n"),
+    ] {
+        let text = render(&session, Path::new("/tmp/x"), &Options { group_by, ..PLAIN });
+        assert!(text.starts_with(heading) && text.contains(head), "{text}");
+        let n_rows =
+            text.lines().filter(|line| line.ends_with(" f") || line.contains(" f ")).count();
+        assert_eq!(n_rows, [2, 1, 0][group_by as usize], "{text}");
     }
 }
 

@@ -1,6 +1,8 @@
 //! What a tracer can be asked: what was lost, what stacks are called, whom it traces.
 
-use std::rc::Rc;
+use std::{rc::Rc, sync::Arc};
+
+use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::{
     batches::Batches,
@@ -59,6 +61,7 @@ impl Tracer {
             healed: totals.iter().map(|totals| totals.healed).sum(),
             undecided: totals.iter().map(|totals| totals.undecided).sum(),
             late_probes: self.late_probes,
+            removed_probes: self.removed_probes,
         }))
     }
 
@@ -175,17 +178,18 @@ impl Tracer {
     }
 
     /// The frames of each stack, with names, from the allocator's caller outwards.
-    pub fn named(&self, ids: &[StackId]) -> Vec<Vec<Frame>> {
+    pub fn named(&self, ids: &[StackId]) -> Vec<Vec<Arc<Frame>>> {
         let hash = |id: &StackId| self.ledger.stacks().hash(*id).unwrap_or(stacks::LOST);
         self.named_by_hash(&ids.iter().map(hash).collect::<Vec<_>>())
     }
 
     /// The frames of stacks by their hashes, with names, outwards. Empty for a lost stack.
-    pub fn named_by_hash(&self, hashes: &[u64]) -> Vec<Vec<Frame>> {
+    pub fn named_by_hash(&self, hashes: &[u64]) -> Vec<Vec<Arc<Frame>>> {
         let bound = |hash| self.bound.get(hash).map_or(&[][..], |bound| bound);
         let stacks: Vec<&[Bound]> = hashes.iter().map(bound).collect();
         let found = symbolize(&self.binder, stacks.iter().flat_map(|stack| stack.iter().copied()));
-        let named = |bound: &Bound| {
+        let mut shared: FxHashMap<Bound, Vec<Arc<Frame>>> = FxHashMap::default();
+        let make = |bound: &Bound| {
             let mut frames: Vec<Frame> = found.frames(*bound).iter().map(frame).collect();
             // The address is the function's first, so that what lies before it is another's.
             if let (Site::Said(Rule { kind: RuleKind::Signal, .. }), Some(frame)) =
@@ -193,10 +197,12 @@ impl Tracer {
             {
                 frame.function = Some(names::SIGNAL.to_owned());
             }
-            frames
+            frames.into_iter().map(Arc::new).collect()
         };
+        let mut named = |bound: &Bound| shared.entry(*bound).or_insert_with(|| make(bound)).clone();
+        let mut ran = FxHashSet::default();
         let merged = |(hash, stack): (&u64, &[Bound])| {
-            self.scripts.merged(*hash, stack.iter().map(named).collect())
+            self.scripts.merged(*hash, stack.iter().map(&mut named).collect(), &mut ran)
         };
         hashes.iter().zip(stacks).map(merged).collect()
     }
@@ -242,6 +248,7 @@ fn frame(frame: &symbols::Frame) -> Frame {
         file: frame.file.clone(),
         line: frame.line,
         inlined: frame.inlined,
+        interpreted: false,
         sampled: false,
     }
 }

@@ -1,8 +1,9 @@
 //! The functions of interpreters, and their place in the stacks.
 
 use std::path::Path;
+use std::sync::Arc;
 
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 use tracer_common::decode::Functions;
 
 use super::Tracer;
@@ -73,10 +74,15 @@ impl Scripts {
     }
 
     /// The frames of this stack, of which `native` are those of each return address: an interpreter's
-    /// loop is replaced by the functions that it ran.
-    pub(super) fn merged(&self, hash: u64, mut native: Vec<Vec<Frame>>) -> Vec<Frame> {
+    /// loop is replaced by the functions that it ran. `shared` are those that other stacks have.
+    pub(super) fn merged(
+        &self,
+        hash: u64,
+        mut native: Vec<Vec<Arc<Frame>>>,
+        shared: &mut FxHashSet<Arc<Frame>>,
+    ) -> Vec<Arc<Frame>> {
         let Some(interpreted) = self.by_stack.get(&hash) else { return native.concat() };
-        let is_written_down = |frame: &Frame| {
+        let is_written_down = |frame: &Arc<Frame>| {
             frame.function.as_ref().is_some_and(|name| name.starts_with(WRITTEN_DOWN))
         };
         if interpreted.is_sample && native.iter().flatten().any(is_written_down) {
@@ -89,8 +95,12 @@ impl Scripts {
             }
             // The last one is the loop, those before it were inlined into it.
             if let Some(loop_itself) = frames.pop() {
-                let ran = |function| ran(&loop_itself, function, interpreted.is_sample);
-                frames.extend(functions.iter().map(ran));
+                for function in functions {
+                    let frame = ran(&loop_itself, function, interpreted.is_sample);
+                    let frame = shared.get(&frame).cloned().unwrap_or_else(|| Arc::new(frame));
+                    shared.insert(frame.clone());
+                    frames.push(frame);
+                }
             }
         }
         let mut merged = native.concat();
@@ -115,22 +125,25 @@ pub(super) fn tell(probes: &mut Probes, found: &Found) {
     }
 }
 
-/// A function that ran in this frame.
+/// A function that ran in this frame. It has no place in the object, but in its own file.
 fn ran(frame: &Frame, function: &Function, is_sample: bool) -> Frame {
     Frame {
-        function: Some(function.name.clone()),
+        function: Some(function.name.to_string()),
         object: frame.object.clone(),
-        offset: frame.offset,
+        offset: None,
         address: frame.address.clone(),
-        file: Some(function.file.clone()),
+        file: Some(function.file.to_string()),
         line: function.line,
         inlined: false,
+        interpreted: true,
         sampled: is_sample,
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::rc::Rc;
+
     use super::*;
 
     fn frame(function: &str) -> Frame {
@@ -142,8 +155,12 @@ mod tests {
         }
     }
 
-    fn function(name: &str, line: u32) -> Function {
-        Function { name: name.to_owned(), file: "/app/a.py".to_owned(), line: Some(line) }
+    fn function(name: &str, line: u32) -> Rc<Function> {
+        Function { name: name.into(), file: "/app/a.py".into(), line: Some(line) }.into()
+    }
+
+    fn merged(is_sample: bool, hash: u64, native: Vec<Vec<Arc<Frame>>>) -> Vec<Arc<Frame>> {
+        scripts(is_sample).merged(hash, native, &mut FxHashSet::default())
     }
 
     fn scripts(is_sample: bool) -> Scripts {
@@ -154,44 +171,59 @@ mod tests {
         scripts
     }
 
-    fn native() -> Vec<Vec<Frame>> {
+    fn native() -> Vec<Vec<Arc<Frame>>> {
         let names = [&["new"][..], &["inlined", "loop"], &["callback"], &["loop"], &["main"]];
-        names.iter().map(|names| names.iter().map(|name| frame(name)).collect()).collect()
+        names.iter().map(|names| names.iter().map(|name| frame(name).into()).collect()).collect()
     }
 
-    fn names(frames: &[Frame]) -> Vec<&str> {
+    fn names(frames: &[Arc<Frame>]) -> Vec<&str> {
         frames.iter().filter_map(|frame| frame.function.as_deref()).collect()
     }
 
     #[test]
     fn functions_take_the_place_of_the_loop_that_ran_them() {
-        let merged = scripts(false).merged(5, native());
+        let functions = merged(false, 5, native());
         assert_eq!(
-            names(&merged),
+            names(&functions),
             ["new", "inlined", "leak", "handle", "callback", "<module>", "main"]
         );
-        let expected = Frame { file: Some("/app/a.py".to_owned()), line: Some(3), ..frame("leak") };
-        assert_eq!(merged[2], expected);
-        assert!(scripts(true).merged(5, native())[2].sampled);
+        let expected = Frame {
+            offset: None,
+            interpreted: true,
+            file: Some("/app/a.py".to_owned()),
+            line: Some(3),
+            ..frame("leak")
+        };
+        assert_eq!(*functions[2], expected);
+        assert!(merged(true, 5, native())[2].sampled);
+    }
+
+    #[test]
+    fn stacks_with_the_same_functions_share_them() {
+        let (scripts, mut shared) = (scripts(false), FxHashSet::default());
+        let one = scripts.merged(5, native(), &mut shared);
+        let other = scripts.merged(5, native(), &mut shared);
+        assert!(Arc::ptr_eq(&one[2], &other[2]));
+        assert!(!Arc::ptr_eq(&one[2], &other[3]));
     }
 
     #[test]
     fn a_stack_without_an_interpreter_stays_as_it_is() {
-        assert_eq!(scripts(false).merged(6, native()), native().concat());
+        assert_eq!(merged(false, 6, native()), native().concat());
     }
 
     #[test]
     fn names_that_the_target_has_written_down_are_better_than_a_sample_and_else_not_said_twice() {
         let mut native = native();
-        native[2] = vec![frame("py::handle:/app/a.py")];
-        assert_eq!(scripts(true).merged(5, native.clone()), native.concat());
-        let merged = scripts(false).merged(5, native);
-        assert_eq!(names(&merged), ["new", "inlined", "leak", "handle", "<module>", "main"]);
+        native[2] = vec![frame("py::handle:/app/a.py").into()];
+        assert_eq!(merged(true, 5, native.clone()), native.concat());
+        let functions = merged(false, 5, native);
+        assert_eq!(names(&functions), ["new", "inlined", "leak", "handle", "<module>", "main"]);
     }
 
     #[test]
     fn a_place_outside_the_stack_changes_nothing() {
-        let native = vec![vec![frame("new")]];
-        assert_eq!(scripts(false).merged(5, native.clone()), native.concat());
+        let native = vec![vec![frame("new").into()]];
+        assert_eq!(merged(false, 5, native.clone()), native.concat());
     }
 }

@@ -100,6 +100,7 @@ pub struct Tracer {
     /// Processes that wait until the ring is read.
     paused: FxHashMap<u32, Vec<Hold>>,
     late_probes: u64,
+    removed_probes: u64,
     follows: bool,
     may_hold: bool,
     /// Is the first process held by other means, until its first own instruction?
@@ -193,6 +194,7 @@ impl Tracer {
             pauses: Holds::default(),
             paused: FxHashMap::default(),
             late_probes: 0,
+            removed_probes: 0,
             follows,
             may_hold,
             is_starting: false,
@@ -338,7 +340,8 @@ impl Tracer {
 
     /// Of all processes together; `None` where one of them does not say.
     fn resident(&self) -> Resident {
-        let read = |member: &Member| residency::read(member.pid).ok();
+        let id = |member: &Member| member.process.as_ref().map_or(member.pid, |it| it.shown_as());
+        let read = |member: &Member| residency::read(id(member)).ok();
         let each: Vec<_> = self.tree.living().filter_map(read).collect();
         let sum = |of: fn(&residency::Residency) -> Option<u64>| -> Option<u64> {
             if each.is_empty() { None } else { each.iter().map(of).sum() }

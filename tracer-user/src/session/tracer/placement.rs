@@ -1,14 +1,15 @@
-//! Are the breakpoints where the target runs into them, and nobody else's?
+//! Are the breakpoints where the target runs into them, and nobody else's? Do they stay there?
 
 use std::path::Path;
 
+use super::Tracer;
 use crate::{
     probes::ProbeError,
     target::{
-        allocators::AllocatorObject,
+        allocators::{AllocatorObject, ObjectIndex},
         elf::FileOffset,
         process::{Process, ProcessError},
-        text::places,
+        text::Code,
     },
 };
 
@@ -35,10 +36,8 @@ pub(super) fn warn_of_debugger(process: &Process) -> Result<(), ProcessError> {
 /// later would be missing here, or end the target.
 pub(super) fn check_before(process: &Process, object: &AllocatorObject) -> anyhow::Result<()> {
     let Some(debugger) = debugger(process)? else { return Ok(()) };
-    match places(process, object.id, &object.file, &sites(object))?
-        .iter()
-        .find(|place| place.is_changed)
-    {
+    let places = Code::of(process)?.places(object.id, &object.file, &sites(object));
+    match places.iter().find(|place| place.is_changed) {
         Some(place) => Err(ProbeError::Occupied {
             function: name(object, place.offset),
             pid: process.pid,
@@ -51,8 +50,8 @@ pub(super) fn check_before(process: &Process, object: &AllocatorObject) -> anyho
 
 /// That the process executes the breakpoints that were set.
 pub(super) fn check_after(process: &Process, object: &AllocatorObject) -> anyhow::Result<()> {
-    let places = match places(process, object.id, &object.file, &sites(object)) {
-        Ok(places) => places,
+    let places = match Code::of(process) {
+        Ok(code) => code.places(object.id, &object.file, &sites(object)),
         // It ends and will not run into any.
         Err(ProcessError::Ended { .. }) => return Ok(()),
         Err(error) => return Err(error.into()),
@@ -68,6 +67,50 @@ pub(super) fn check_after(process: &Process, object: &AllocatorObject) -> anyhow
         return Err(ProbeError::Attach { object, pid: process.pid, error }.into());
     }
     Ok(())
+}
+
+impl Tracer {
+    /// Counts the probes that do not stand any more in a process that lives, each once. The kernel
+    /// takes them out when the first thread of the process has ended and any tracer of the same
+    /// file goes, whomever that one traced; the process itself can do so by way of `madvise`.
+    pub(super) fn look_for_removed(&mut self) {
+        let mut suspects = self.missing_probes();
+        if suspects.is_empty() {
+            return;
+        }
+        // One that has become another program meanwhile is known to be that when the ring is read.
+        self.read_until(None);
+        let still = self.missing_probes();
+        suspects.retain(|suspect| still.contains(suspect));
+        for (pid, index, n_missing) in suspects {
+            let path = self.allocators.objects()[index].path.display();
+            log::info!("{n_missing} probes in {path} of process {pid} were taken out");
+            self.removed_probes += n_missing;
+            if let Some(member) = self.tree.get_mut(pid) {
+                member.disturbed.insert(index);
+            }
+        }
+    }
+
+    /// Processes, objects that are probed there and were not counted so far, and how many of the
+    /// probes are not there.
+    fn missing_probes(&self) -> Vec<(u32, ObjectIndex, u64)> {
+        let mut missing = Vec::new();
+        for member in self.tree.living().filter(|it| !it.is_denied && it.ended.is_none()) {
+            let Some(process) = &member.process else { continue };
+            // Of one that ends meanwhile, nothing is missed.
+            let Ok(code) = Code::of(process) else { continue };
+            for &index in member.attached.difference(&member.disturbed) {
+                let object = &self.allocators.objects()[index];
+                let places = code.places(object.id, &object.file, &sites(object));
+                let n_missing = places.iter().filter(|place| !place.is_changed).count() as u64;
+                if n_missing > 0 {
+                    missing.push((member.pid, index, n_missing));
+                }
+            }
+        }
+        missing
+    }
 }
 
 fn sites(object: &AllocatorObject) -> Vec<FileOffset> {

@@ -246,6 +246,7 @@ impl Tracer {
         self.bury();
         let closed = self.ledger.close_batch();
         self.bury_first();
+        self.look_for_removed();
         Ok(closed)
     }
 

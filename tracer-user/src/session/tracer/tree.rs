@@ -37,6 +37,8 @@ pub struct Member {
     pub is_denied: bool,
     /// The allocators that are probed in it.
     pub attached: BTreeSet<ObjectIndex>,
+    /// Those of them whose probes were found to be taken out.
+    pub disturbed: BTreeSet<ObjectIndex>,
 }
 
 impl Member {
@@ -54,6 +56,7 @@ impl Member {
             process: Some(Rc::new(process)),
             is_denied: false,
             attached: BTreeSet::new(),
+            disturbed: BTreeSet::new(),
         }
     }
 
@@ -72,6 +75,7 @@ impl Member {
             process: None,
             is_denied: false,
             attached: BTreeSet::new(),
+            disturbed: BTreeSet::new(),
         }
     }
 }

@@ -120,6 +120,7 @@ impl Tracer {
         self.tree.moves(space.pid, id);
         self.leave_sharers(space.pid);
         if let Some(member) = self.tree.get_mut(space.pid) {
+            member.disturbed.clear();
             if space.by_other_thread {
                 member.attached.clear();
             }

@@ -95,7 +95,7 @@ impl Allocators {
     ) -> Result<Vec<ObjectIndex>, AllocatorError> {
         let failed = |reason: String| AllocatorError::Library { path: path.to_owned(), reason };
         let (file, id) =
-            open_in_root(process.pid, path).map_err(|error| failed(error.to_string()))?;
+            open_in_root(process.shown_as(), path).map_err(|error| failed(error.to_string()))?;
         // Mapped nowhere: only the name and the file are looked at.
         let mapping = Mapping {
             start: 0,
@@ -183,7 +183,7 @@ impl Allocators {
         mapping: &Mapping,
         is_program: bool,
     ) -> Result<Range<ObjectIndex>, SearchError> {
-        self.search_file(&open_mapped(process.pid, mapping)?, mapping, is_program)
+        self.search_file(&open_mapped(process.shown_as(), mapping)?, mapping, is_program)
     }
 
     fn search_file(

@@ -44,6 +44,39 @@ fn the_id_of_a_thread_stands_for_its_process() {
 }
 
 #[test]
+fn memory_outlives_the_first_thread() {
+    let folder = Folder::new();
+    let source = r#"
+        #include <pthread.h>
+        #include <stdio.h>
+        #include <unistd.h>
+        static void *work(void *p) { pause(); return p; }
+        int main(void) {
+            pthread_t t;
+            pthread_create(&t, 0, work, 0);
+            printf("%p\n", (void *)main);
+            fflush(stdout);
+            getchar();
+            pthread_exit(0);
+        }
+    "#;
+    let mut program = folder.run(source, &["-pthread"]);
+    let main = program.addr();
+    let process = program.process();
+    assert_eq!(process.shown_as(), process.pid);
+    program.go_on();
+    while !Status::read(process.pid).expect("its other thread runs").is_over() {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    assert!(!process.has_ended());
+    assert_ne!(process.shown_as(), process.pid);
+    let mappings = process.mappings().expect("it is there");
+    assert!(mappings.at(main).is_some_and(|code| code.is_executable()));
+    let memory = process.memory().expect("it is there");
+    std::os::unix::fs::FileExt::read_exact_at(&memory, &mut [0; 4], main).expect("code");
+}
+
+#[test]
 fn a_stopped_program_can_be_opened() {
     let folder = Folder::new();
     let mut program = folder.run(WAIT, &[]);

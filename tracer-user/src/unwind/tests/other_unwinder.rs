@@ -76,7 +76,11 @@ fn compare(path: &Path) -> Compared {
         };
         let mut registers = UnwindRegsX86_64::new(return_addr, SP, FP);
         let mut read = |addr: u64| {
-            if addr % 8 == 0 && (SP..SP + STACK).contains(&addr) { Ok(word(addr)) } else { Err(()) }
+            if addr.is_multiple_of(8) && (SP..SP + STACK).contains(&addr) {
+                Ok(word(addr))
+            } else {
+                Err(())
+            }
         };
         let at = FrameAddress::from_return_address(return_addr).expect("not null");
         let theirs = other.unwind_frame(at, &mut registers, &mut cache, &mut read);

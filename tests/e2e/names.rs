@@ -1,0 +1,188 @@
+//! What frames are called, where it is not in the file that has the path.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::Path;
+use std::process::Command;
+
+use outlive_tests::build::{Build, java_classes, node_addon};
+use outlive_tests::measure::{Measured, measure, measure_as_user, measure_running};
+use outlive_tests::rootfs::{PROGRAM, fill, inside};
+use outlive_tests::scratch::{Scratch, copy_program, workloads};
+use outlive_tests::session::{Frame, Session};
+use outlive_tests::tool::NOBODY;
+use outlive_tests::truth::Amount;
+use outlive_tests::workload::{Program, Workload};
+
+crate::tests![
+    [Bpf, C, Namespaces] a_stripped_program_is_named_from_the_debug_file_in_its_root,
+    [Bpf, C, Namespaces, Capabilities] a_debug_file_that_its_user_may_not_read_is_not_read,
+    [Bpf, C] a_program_in_memory_has_its_names,
+    [Bpf, C] code_without_a_name_keeps_its_place_in_the_stack,
+    [Bpf, Cpp] names_that_differ_in_their_parameters_are_apart,
+    [Bpf, C, Node] functions_of_a_script_have_names_from_its_table,
+    [Bpf, C, Node, Namespaces] the_table_is_read_where_the_target_wrote_it,
+    [Bpf, C, Node] functions_of_a_script_have_names_from_its_dump,
+    [Bpf, C, Java] functions_of_java_have_names,
+];
+
+#[track_caller]
+fn frame(session: &Session, is: impl Fn(&str) -> bool) -> &Frame {
+    let mut frames = session.stacks.iter().flat_map(|stack| &stack.frames);
+    let found = frames.find(|frame| frame.function.as_deref().is_some_and(&is));
+    found.unwrap_or_else(|| panic!("no such frame:\n{}", session.listing()))
+}
+
+fn objcopy(words: &[&str], file: &Path, to: &Path) {
+    let status = Command::new("objcopy").args(words).arg(file).arg(to).status();
+    assert!(status.is_ok_and(|status| status.success()), "objcopy {words:?}");
+}
+
+fn a_stripped_program_is_named_from_the_debug_file_in_its_root() {
+    let scratch = Scratch::new();
+    let (root, stripped) = (scratch.join("root"), scratch.join("stripped"));
+    let program = Build::c("keep.c").flag("-Wl,--build-id=0xab0102030405060708").build();
+    objcopy(&["--strip-all"], &program, &stripped);
+    fill(&root, &stripped);
+    let folder = root.join("usr/lib/debug/.build-id/ab");
+    fs::create_dir_all(&folder).unwrap();
+    objcopy(&["--only-keep-debug"], &program, &folder.join("0102030405060708.debug"));
+    let workload = Workload::start_under(&inside(&root, ""), &Program::new(PROGRAM));
+    let measured = measure_running(&workload);
+    measured.expect_exact();
+    let leaky = frame(&measured.session, |name| name == "leaky");
+    assert!(leaky.file.as_deref().is_some_and(|file| file.ends_with("keep.c")), "{leaky:?}");
+    assert_eq!(leaky.object.as_deref().map(|object| object.ends_with(PROGRAM)), Some(true));
+}
+
+fn a_debug_file_that_its_user_may_not_read_is_not_read() {
+    let scratch = Scratch::new();
+    let (program, debug) = (scratch.join("program"), scratch.join("program.debug"));
+    let whole = Build::c("keep.c").build();
+    objcopy(&["--only-keep-debug"], &whole, &debug);
+    let link = format!("--add-gnu-debuglink={}", debug.display());
+    let stripped = scratch.join("stripped");
+    objcopy(&["--strip-all", &link], &whole, &stripped);
+    copy_program(&stripped, &program);
+    let by_nobody = [&["setpriv"], NOBODY].concat();
+    let workload = Workload::start_under(&by_nobody, &Program::new(&program));
+    for (mode, is_named) in [(0o600, false), (0o644, true)] {
+        fs::set_permissions(&debug, fs::Permissions::from_mode(mode)).unwrap();
+        let measured = measure_as_user(&workload);
+        assert_eq!(measured.session.lost(), 0, "{}", measured.story());
+        let named = measured.session.growth_in("leaky");
+        assert_eq!(named != Amount::default(), is_named, "{}", measured.story());
+        assert_ne!(measured.session.total(), Amount::default());
+    }
+}
+
+fn a_program_in_memory_has_its_names() {
+    let program = Build::c("keep.c").build().display().to_string();
+    let workload = Workload::start(&Program::new(Build::c("from_memory.c").build()).arg(program));
+    let measured = measure_running(&workload);
+    measured.expect_exact();
+    let leaky = frame(&measured.session, |name| name == "leaky");
+    assert!(leaky.object.as_deref().is_some_and(|name| name.contains("memfd:program")));
+    assert!(leaky.line.is_some(), "{leaky:?}");
+}
+
+fn code_without_a_name_keeps_its_place_in_the_stack() {
+    let measured = measure(&Program::new(Build::c("generated.c").build()));
+    measured.expect_exact();
+    let stacks = &measured.session.stacks;
+    let names = stacks[0].frames.iter().map(|frame| frame.function.as_deref());
+    let names: Vec<_> = names.take(5).collect();
+    let expected = [Some("leaky"), None, Some("through"), Some("batch"), Some("batches")];
+    assert_eq!(names, expected, "{}", measured.story());
+    assert_eq!(stacks[0].frames[1].object, None);
+    let folded = fs::read_to_string(measured.run.folder().join("growth.folded")).unwrap();
+    assert!(folded.contains("through;[unknown];leaky "), "{folded}");
+}
+
+fn names_that_differ_in_their_parameters_are_apart() {
+    let measured = measure(&Program::new(Build::cpp("templates.cpp").build()));
+    measured.expect_exact();
+    let half = measured.session.total().bytes / 2;
+    for name in ["void exec<void ()>(void (*)())", "void exec<int (int)>(int (*)(int))"] {
+        let has = |frame: &Frame| frame.function.as_deref() == Some(name);
+        let stacks = measured.session.stacks.iter().filter(|stack| stack.frames.iter().any(has));
+        assert_eq!(stacks.map(|stack| stack.bytes).sum::<i64>(), half, "{}", measured.story());
+        let folded = fs::read_to_string(measured.run.folder().join("growth.folded")).unwrap();
+        assert!(folded.contains(&format!(";{name} {half}\n")), "{folded}");
+    }
+}
+
+/// A script whose functions are compiled at their first call, and write their names so.
+fn script(node: Program, names: &str) -> Program {
+    node.arg("--always-sparkplug")
+        .arg(names)
+        .arg(workloads().join("node/generated.js").display().to_string())
+        .arg(node_addon().display().to_string())
+}
+
+#[track_caller]
+fn expect_script(measured: &Measured) {
+    measured.expect_exact_sites();
+    assert!(measured.truth["leakHere"].bytes > 0);
+    let leak = frame(&measured.session, |name| name == "leakHere");
+    assert!(leak.file.as_deref().is_some_and(|file| file.ends_with("node/generated.js")));
+    assert_eq!((leak.line, &leak.object), (Some(13), &None), "{leak:?}");
+}
+
+fn functions_of_a_script_have_names_from_its_table() {
+    let measured = measure(&script(Program::new("node"), "--perf-basic-prof"));
+    remove_table(&measured);
+    expect_script(&measured);
+}
+
+/// Runtimes leave their tables behind.
+fn remove_table(measured: &Measured) {
+    let table = format!("/tmp/perf-{}.map", measured.session.target.pid);
+    fs::remove_file(&table).unwrap_or_else(|err| panic!("{table}: {err}"));
+}
+
+fn the_table_is_read_where_the_target_wrote_it() {
+    let mut program = Program::new("unshare");
+    for word in ["--mount", "--pid", "--fork", "--kill-child", "--mount-proc"] {
+        program = program.arg(word);
+    }
+    // The account that the script writes stays where the test looks for it.
+    let setup = "share=$(dirname \"$BATCH_TRUTH\")\nexec 9< \"$share\"\nmount -t tmpfs none /tmp\n\
+                 mkdir -p \"$share\"\nmount -c --bind /proc/self/fd/9 \"$share\"\nexec \"$@\"";
+    let program = program.arg("sh").arg("-ec").arg(setup).arg("sh").arg("node");
+    expect_script(&measure(&script(program, "--perf-basic-prof")));
+}
+
+fn functions_of_a_script_have_names_from_its_dump() {
+    let scratch = Scratch::new();
+    let program = Program::new("sh").arg("-c").arg("cd \"$0\" && exec node --perf-prof \"$@\"");
+    let program = program.arg(scratch.path().display().to_string());
+    expect_script(&measure(&script(program, "--perf-prof")));
+}
+
+fn functions_of_java_have_names() {
+    let library = Build::library("java/leaky_native.c", "libleaky_native.so").build();
+    let mut program = Program::new("java");
+    for word in [
+        "-XX:+PreserveFramePointer",
+        "-Xcomp",
+        "-XX:TieredStopAtLevel=1",
+        "-XX:CompileCommand=quiet",
+        "-XX:CompileCommand=dontinline,Generated.leakHere",
+        "-cp",
+    ] {
+        program = program.arg(word);
+    }
+    let program = program.arg(java_classes().display().to_string());
+    let program = program.arg("Generated").arg(library.display().to_string());
+    let measured = measure(&program);
+    remove_table(&measured);
+    measured.expect_exact_sites();
+    assert_ne!(measured.truth["java_leaks"], Amount::default());
+    for name in ["void Generated.leakHere()", "void Generated.main(java.lang.String[])"] {
+        let has = |frame: &Frame| frame.function.as_deref() == Some(name);
+        let stacks = measured.session.stacks.iter().filter(|stack| stack.frames.iter().any(has));
+        let bytes: i64 = stacks.map(|stack| stack.bytes).sum();
+        assert!(measured.truth["java_leaks"].bytes <= bytes, "{name}: {}", measured.story());
+    }
+}
