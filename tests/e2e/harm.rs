@@ -15,6 +15,8 @@ crate::tests![
     [Bpf, C] the_target_outlives_an_interrupted_tool,
     [Bpf, C] the_target_outlives_a_terminated_tool,
     [Bpf, C] a_target_under_test_outlives_a_killed_tool,
+    [Bpf, C] nothing_is_left_by_a_tool_that_is_killed_while_it_removes_probes,
+    [Bpf, C] nothing_is_left_by_a_tool_that_is_killed_while_it_sets_probes,
     [Bpf, C] a_tool_that_is_told_to_stop_while_it_attaches_writes_a_session,
     [Bpf, C] a_test_that_is_told_to_stop_while_it_attaches_ends_as_told,
 ];
@@ -104,6 +106,38 @@ fn a_target_under_test_outlives_a_killed_tool() {
     assert_eq!(tool.wait().code, None);
     eventually("the code of the target is as before", || changed_code_bytes(pid) == 0);
     assert!(workload.process().is_alive());
+}
+
+/// Kills the tool at several moments after `begun` has returned; each time the target must be left
+/// without a breakpoint. The target keeps its memory map locked nearly always, so the tool is
+/// nearly always killed while it waits to write to the target's code.
+#[track_caller]
+fn killed_with_probes_half_way(begun: impl Fn(i32, &Running)) {
+    for moment in [0, 20, 50, 90, 150] {
+        let mut workload = Workload::start(&Program::new(Build::c("populates.c").build()));
+        let pid = workload.pid();
+        let tool = Tool::new(["attach", "-p", &pid.to_string()]).with_folder().start();
+        begun(pid, &tool);
+        std::thread::sleep(std::time::Duration::from_millis(moment));
+        tool.process.signal(SIGKILL);
+        assert_eq!(tool.wait().code, None);
+        eventually("the code of the target is as before", || changed_code_bytes(pid) == 0);
+        assert!(workload.process().is_alive());
+    }
+}
+
+fn nothing_is_left_by_a_tool_that_is_killed_while_it_removes_probes() {
+    killed_with_probes_half_way(|pid, tool| {
+        eventually("probes in the target", || changed_code_bytes(pid) > 0);
+        held_by(tool);
+        tool.process.signal(SIGTERM);
+    });
+}
+
+fn nothing_is_left_by_a_tool_that_is_killed_while_it_sets_probes() {
+    killed_with_probes_half_way(|pid, _| {
+        eventually("probes in the target", || changed_code_bytes(pid) > 0);
+    });
 }
 
 /// Sends the signal as soon as the session's folder is there, which is made before the probes.

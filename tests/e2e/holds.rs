@@ -88,7 +88,7 @@ impl Watched {
 fn guard(tool: i32) -> i32 {
     let is_guard = |pid: &i32| {
         fs::read(format!("/proc/{pid}/cmdline"))
-            .is_ok_and(|words| words.windows(10).any(|word| word == b"hold-guard"))
+            .is_ok_and(|words| words.windows(12).any(|word| word == b"target-guard"))
     };
     let found: Vec<i32> = children(tool).into_iter().filter(is_guard).collect();
     assert_eq!(found.len(), 1, "guards of process {tool}: {found:?}");

@@ -58,9 +58,9 @@ pub enum Command {
     Report(ReportArgs),
     /// Can this machine trace, can this process be traced?
     Doctor(DoctorArgs),
-    /// Watches over held processes for another outlive, which starts it.
+    /// Watches over the targets of another outlive, which starts it.
     #[command(name = guard::WORD, hide = true)]
-    HoldGuard {
+    Guard {
         /// Descriptor of the kernel's table.
         table: i32,
     },

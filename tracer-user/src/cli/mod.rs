@@ -79,7 +79,7 @@ fn dispatch(cli: &Cli, words: &[OsString]) -> anyhow::Result<u8> {
         Command::Mark(args) => mark(args),
         Command::Report(args) => report(args, cli),
         Command::Doctor(args) => doctor::run(args),
-        Command::HoldGuard { table } => guard::watch(*table).map(|()| PASS),
+        Command::Guard { table } => guard::watch(*table).map(|()| PASS),
     }
 }
 

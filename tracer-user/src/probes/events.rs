@@ -71,7 +71,8 @@ pub(super) fn attach(number: u64, program: BorrowedFd<'_>) -> io::Result<OwnedFd
     const TRACEPOINT: u32 = 2;
     const SET_PROGRAM: libc::c_ulong = 0x4004_2408;
     // The program belongs to the event as such: it runs on every CPU, whichever is named.
-    let event = PerfEvent { kind: TRACEPOINT, config: number, flags: 0 }.open(0)?;
+    let event =
+        PerfEvent { kind: TRACEPOINT, config: number, flags: 0, details: [0; 2] }.open(0)?;
     // SAFETY: takes two descriptors that are open, and no memory.
     let status = unsafe { libc::ioctl(event.as_raw_fd(), SET_PROGRAM, program.as_raw_fd()) };
     if status < 0 { Err(io::Error::last_os_error()) } else { Ok(event) }

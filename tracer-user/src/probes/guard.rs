@@ -1,11 +1,13 @@
-//! A process that watches over the processes that are stopped for their probes.
+//! A process that watches over the targets, in case the tool is killed.
 //!
 //! The kernel programs stop a process, the tool continues it. Should the tool be killed in
 //! between, or hang, nobody would; so a second process, in a session of its own, reads the same
-//! map. It continues whoever waits too long, and everybody when the tool is gone.
+//! map. It continues whoever waits too long, and everybody when the tool is gone. Then it takes out
+//! the breakpoints that the tool could not.
 
 use std::{
-    io::{self, Read as _, Write as _},
+    fs::File,
+    io,
     os::{
         fd::{AsFd as _, AsRawFd as _, BorrowedFd, FromRawFd as _, OwnedFd, RawFd},
         unix::process::CommandExt as _,
@@ -20,6 +22,7 @@ use nix::{
     poll::{PollFd, PollFlags, PollTimeout, poll},
     sys::{
         signal::{SigSet, Signal, kill},
+        socket::{AddressFamily, SockFlag, SockType, socketpair},
         time::TimeValLike as _,
     },
     time::{ClockId, clock_gettime},
@@ -27,7 +30,8 @@ use nix::{
 };
 use tracer_common::decode::Hold;
 
-use crate::target::process::{Status, has_stopped_thread};
+use super::leftovers::{Leftovers, News, Told, tell_over};
+use crate::target::process::{Status, has_stopped_thread, pidfd_open};
 
 /// Longest that a process stays stopped.
 pub const LONGEST_HOLD: Duration = Duration::from_secs(2);
@@ -37,12 +41,14 @@ const TICK_MS: u16 = 200;
 const ALONE_MS: u16 = 5;
 
 /// The word that makes the tool this process instead.
-pub const WORD: &str = "hold-guard";
+pub const WORD: &str = "target-guard";
 
 /// The other process, as long as the tool lives.
 pub struct Guard {
-    // Its standard input, which is closed when this is dropped or when the tool dies.
     child: Child,
+    // The other end is its standard input. Closed when this is dropped or when the tool dies.
+    socket: OwnedFd,
+    told: Told,
 }
 
 impl Guard {
@@ -53,9 +59,11 @@ impl Guard {
     pub fn start(held: BorrowedFd<'_>) -> io::Result<Self> {
         let held = held.try_clone_to_owned()?;
         let number = held.as_raw_fd();
+        let (socket, input) =
+            socketpair(AddressFamily::Unix, SockType::SeqPacket, None, SockFlag::SOCK_CLOEXEC)?;
         let mut command = Command::new("/proc/self/exe");
         command.arg(WORD).arg(number.to_string());
-        command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
+        command.stdin(input).stdout(Stdio::null()).stderr(Stdio::null());
         let inherit = move || {
             // SAFETY: clears the flag of a descriptor that stays open until the exec.
             match unsafe { libc::fcntl(number, libc::F_SETFD, 0) } {
@@ -65,25 +73,33 @@ impl Guard {
         };
         // SAFETY: two system calls, which are safe between fork and exec; nothing is allocated.
         unsafe { command.pre_exec(inherit) };
-        Ok(Self { child: command.spawn()? })
+        Ok(Self { child: command.spawn()?, socket, told: Told::default() })
+    }
+
+    /// Tells it of sites that are about to get a probe.
+    ///
+    /// # Errors
+    /// When it is gone: then nobody would take breakpoints out should the tool be killed.
+    pub fn tell(&mut self, file: &File, offsets: impl Iterator<Item = u64>) -> io::Result<()> {
+        self.told.tell(&self.socket, file, offsets)
     }
 }
 
 impl Drop for Guard {
     fn drop(&mut self) {
-        if let Some(mut input) = self.child.stdin.take() {
-            // Nobody can be stopped any more: it need not wait for this process's end.
-            let _ = input.write_all(b"\n");
-        }
+        // Nobody can be stopped any more, and no breakpoint is left: it need not wait for this
+        // process's end.
+        let _ = tell_over(&self.socket);
         let _ = self.child.wait();
     }
 }
 
 /// What the other process does: continues who is held too long, until it is told that nobody will
-/// be any more, or until the tool has ended; then everybody.
+/// be any more, or until the tool has ended; then everybody, and takes out what breakpoints the
+/// tool left.
 ///
 /// # Errors
-/// When the number is not that of the map.
+/// When the number is not that of the map, or when breakpoints cannot be taken out.
 pub fn watch(number: RawFd) -> anyhow::Result<()> {
     // Ctrl-C and the like are for the tool.
     SigSet::all().thread_block()?;
@@ -93,20 +109,29 @@ pub fn watch(number: RawFd) -> anyhow::Result<()> {
     let held = unsafe { OwnedFd::from_raw_fd(number) };
     let mut held = HashMap::<_, u64, u64>::try_from(Map::HashMap(MapData::from_fd(held)?))?;
     let tool = getppid();
-    let mut input = io::stdin();
-    let (mut is_alone, mut is_over) = (false, false);
+    let tool_id = u32::try_from(tool.as_raw())?;
+    // None when it has ended already.
+    let tool_end = pidfd_open(tool_id).ok();
+    let input = io::stdin();
+    let mut leftovers = Leftovers::default();
+    let (mut is_alone, mut is_told, mut is_over) = (false, false, false);
     while !is_over {
         let mut fds = [PollFd::new(input.as_fd(), PollFlags::POLLIN)];
         let pause = if is_alone { ALONE_MS } else { TICK_MS };
         if poll(&mut fds, PollTimeout::from(pause)).is_ok_and(|n| n > 0) {
-            is_over = input.read(&mut [0]).is_ok_and(|n_read| n_read > 0);
-            is_alone = !is_over;
+            match leftovers.receive(&input) {
+                Ok(News::Sites) => continue,
+                Ok(News::Over) => is_told = true,
+                Ok(News::Closed) => is_alone = true,
+                // Sites that did not arrive are not seen to; nothing else depends on them.
+                Err(_) => {}
+            }
             thread::sleep(Duration::from_millis(ALONE_MS.into()));
         }
+        is_over = is_told;
         // A tool that was killed may take seconds to end: threads of it wait for the kernel to
         // remove breakpoints, and the programs stop processes for as long. Nobody looks after
         // those.
-        let tool_id = u32::try_from(tool.as_raw())?;
         is_alone |= Status::read(tool_id).is_ok_and(|now| now.is_over());
         is_over |= getppid() != tool;
         let longest = u64::try_from(LONGEST_HOLD.as_nanos())?;
@@ -127,7 +152,15 @@ pub fn watch(number: RawFd) -> anyhow::Result<()> {
         // Who is about to stop is continued when they have.
         is_over &= held.keys().next().is_none();
     }
-    Ok(())
+    if is_told {
+        return Ok(());
+    }
+    // Only what none of its threads can be removing any more is a leftover.
+    if let Some(tool_end) = tool_end {
+        let mut fds = [PollFd::new(tool_end.as_fd(), PollFlags::POLLIN)];
+        poll(&mut fds, PollTimeout::NONE)?;
+    }
+    Ok(leftovers.take_out()?)
 }
 
 /// Has the signal come that stops it? One that continues it must not come before. To who has ended

@@ -10,6 +10,7 @@ pub mod guard;
 pub mod hazard;
 mod interpreters;
 mod kernel_types;
+mod leftovers;
 mod load;
 mod namespace;
 mod object;
@@ -185,7 +186,7 @@ impl Probes {
     pub fn load(plan: &LoadPlan) -> Result<Self, ProbeError> {
         let mut loaded = load::load(plan)?;
         targets::begin(&mut loaded.ebpf, loaded.first)?;
-        let guard = (plan.hold || plan.pause).then(|| targets::guard(&loaded.ebpf)).transpose()?;
+        let guard = Some(targets::guard(&loaded.ebpf)?);
         let tracepoints = attach::tracepoints(&mut loaded)?;
         Ok(Self { tracepoints, attached: HashMap::new(), loaded, guard })
     }
@@ -210,6 +211,10 @@ impl Probes {
         file: &std::fs::File,
         sites: &[AttachSite],
     ) -> Result<(), ProbeError> {
+        if let Some(guard) = &mut self.guard {
+            let told = guard.tell(file, sites.iter().map(|site| site.offset));
+            told.map_err(|error| ProbeError::Ask { what: "guard", error })?;
+        }
         let attached = attach::object(&mut self.loaded, pid, object, file.as_fd(), sites)?;
         self.attached.entry(pid).or_default().push(attached);
         Ok(())

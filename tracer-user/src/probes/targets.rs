@@ -43,13 +43,12 @@ pub(super) fn begin(ebpf: &mut Ebpf, pid: u32) -> Result<(), ProbeError> {
     table::<u32>(ebpf, TARGETS)?.insert(pid, FIRST_SPACE, 0).map_err(ask)
 }
 
-/// Starts the process that watches over those that are held.
+/// Starts the process that watches over the targets.
 pub(super) fn guard(ebpf: &Ebpf) -> Result<Guard, ProbeError> {
     let Some(Map::HashMap(held)) = ebpf.map(HELD) else {
         return Err(ProbeError::Absent { name: HELD });
     };
-    Guard::start(held.fd().as_fd())
-        .map_err(|error| ProbeError::Ask { what: "guard over held processes", error })
+    Guard::start(held.fd().as_fd()).map_err(|error| ProbeError::Ask { what: "guard", error })
 }
 
 impl Probes {

@@ -127,6 +127,7 @@ const MAPPINGS: PerfEvent = PerfEvent {
     config: 9,
     // `mmap` and `mmap2`: executable mappings, with device and inode.
     flags: 1 << 8 | 1 << 23,
+    details: [0; 2],
 };
 
 /// A record of a mapping of this process with a file; nothing for others.

@@ -14,6 +14,8 @@ pub struct PerfEvent {
     pub config: u64,
     /// The flags that the kernel has as single bits.
     pub flags: u64,
+    /// `config1` and `config2`, of which each type makes something else.
+    pub details: [u64; 2],
 }
 
 impl PerfEvent {
@@ -22,7 +24,19 @@ impl PerfEvent {
     /// # Errors
     /// When the kernel refuses.
     pub fn open(self, processor: u32) -> io::Result<OwnedFd> {
-        /// `perf_event_attr`, in its first published size.
+        self.open_for(-1, i64::from(processor))
+    }
+
+    /// Opens it on all processors, for the calling thread, until the answer is closed.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    pub fn open_for_self(self) -> io::Result<OwnedFd> {
+        self.open_for(0, -1)
+    }
+
+    fn open_for(self, thread: i64, processor: i64) -> io::Result<OwnedFd> {
+        /// `perf_event_attr`, in its second published size.
         #[repr(C)]
         #[derive(Default)]
         struct Attributes {
@@ -31,7 +45,8 @@ impl PerfEvent {
             config: u64,
             sampling: [u64; 3],
             flags: u64,
-            rest: [u64; 2],
+            wakeup: u64,
+            details: [u64; 2],
         }
         const CLOSE_ON_EXEC: u64 = 1 << 3;
         let attributes = Attributes {
@@ -39,6 +54,7 @@ impl PerfEvent {
             size: size_of::<Attributes>() as u32,
             config: self.config,
             flags: self.flags,
+            details: self.details,
             ..Attributes::default()
         };
         // SAFETY: the attributes are as long as their `size` says and live through the call.
@@ -46,9 +62,9 @@ impl PerfEvent {
             libc::syscall(
                 libc::SYS_perf_event_open,
                 &raw const attributes,
-                -1,
+                thread,
                 processor,
-                -1,
+                -1_i64,
                 CLOSE_ON_EXEC,
             )
         };

@@ -327,7 +327,11 @@ fn threads(pid: u32) -> impl Iterator<Item = u32> {
     entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok())
 }
 
-fn pidfd_open(pid: u32) -> Result<OwnedFd, ProcessError> {
+/// A descriptor that is readable when the whole process has ended.
+///
+/// # Errors
+/// When there is no such process, or the kernel refuses.
+pub fn pidfd_open(pid: u32) -> Result<OwnedFd, ProcessError> {
     let flags: libc::c_uint = 0;
     // SAFETY: two integers; the kernel checks both.
     let fd = unsafe { libc::syscall(libc::SYS_pidfd_open, libc::c_long::from(pid), flags) };
