@@ -75,6 +75,7 @@ fn expect_functions(measured: &Measured) {
         for stack in stacks {
             let python: Vec<_> = stack.frames.iter().filter(is_python).collect();
             assert_eq!(python[0].line, Some(keep_line), "{:?}", python[0]);
+            assert!(python[0].interpreted, "{:?}", python[0]);
             assert!(python.iter().all(|frame| !frame.sampled), "{}", measured.story());
             for (frame, (caller, line)) in python[2..].iter().zip(*callers.unwrap_or(&&[][..])) {
                 assert_eq!(frame.function.as_deref(), Some(*caller), "{}", measured.story());

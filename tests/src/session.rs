@@ -215,6 +215,9 @@ pub struct Frame {
     pub line: Option<u32>,
     /// Was its call inlined into the next frame?
     pub inlined: bool,
+    /// Did an interpreter run it?
+    #[serde(default)]
+    pub interpreted: bool,
     /// Was it read when the thread had gone on?
     #[serde(default)]
     pub sampled: bool,
