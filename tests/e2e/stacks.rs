@@ -7,6 +7,7 @@ use std::process::Command;
 use outlive_tests::build::Build;
 use outlive_tests::measure::{Measured, measure, measure_running};
 use outlive_tests::session::Stack;
+use outlive_tests::tool::Tool;
 use outlive_tests::workload::{Program, Workload};
 
 crate::tests![
@@ -15,6 +16,7 @@ crate::tests![
     [Bpf, C] tables_in_debug_information_alone_will_do,
     [Bpf, C] a_process_that_runs_already_gives_whole_stacks,
     [Bpf, C, Musl] a_c_library_without_tables_gives_what_can_be_had,
+    [Bpf, C, Musl] doctor_names_objects_without_tables,
     [Bpf, C] a_stack_of_too_many_frames_says_so,
     [Bpf, C] a_stack_that_breaks_says_where_and_why,
     [Bpf, Cpp] the_caller_of_new_is_there,
@@ -123,6 +125,23 @@ fn a_c_library_without_tables_gives_what_can_be_had() {
     let quality = &measured.session.stack_quality;
     let told = measured.session.notices.iter().any(|notice| notice.name == "broken-stacks");
     assert_eq!(told, quality.broken.stacks > 0, "{:?}", measured.session.notices);
+}
+
+fn doctor_names_objects_without_tables() {
+    let doctor = |program| {
+        let workload = Workload::start(&Program::new(program));
+        let run = Tool::new(["doctor", "-p", &workload.pid().to_string()]).run();
+        run.expect_code(0);
+        run.stdout
+    };
+    let usual = doctor(Build::c("keep.c").build());
+    let all = usual.lines().find(|line| line.starts_with("ok    stacks "));
+    let all = all.unwrap_or_else(|| panic!("nothing of stacks: {usual}"));
+    assert!(all.contains("3 of 3 objects have unwind tables: "), "{usual}");
+    assert!(!usual.contains("note  stacks"), "{usual}");
+    let musl = doctor(Build::musl("keep.c").build());
+    let note = musl.lines().find(|line| line.starts_with("note  stacks "));
+    assert!(note.is_some_and(|note| note.contains("musl")), "{musl}");
 }
 
 fn a_stack_of_too_many_frames_says_so() {

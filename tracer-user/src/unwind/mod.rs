@@ -10,6 +10,7 @@
 mod finish;
 mod regions;
 mod rule;
+mod survey;
 mod table;
 
 #[cfg(test)]
@@ -28,6 +29,7 @@ use tracer_common::{
 pub use self::{
     finish::Site,
     regions::{Covered, NewTable},
+    survey::Survey,
 };
 
 use self::{
