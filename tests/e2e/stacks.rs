@@ -15,6 +15,7 @@ crate::tests![
     [Bpf, C] tables_in_debug_information_alone_will_do,
     [Bpf, C] a_process_that_runs_already_gives_whole_stacks,
     [Bpf, C, Musl] a_c_library_without_tables_gives_what_can_be_had,
+    [Bpf, C] the_kernel_s_own_functions_in_a_process_are_walked_through,
     [Bpf, C] a_stack_of_too_many_frames_says_so,
     [Bpf, C] a_stack_that_breaks_says_where_and_why,
     [Bpf, C] functions_side_by_side_are_told_apart,
@@ -125,6 +126,22 @@ fn a_c_library_without_tables_gives_what_can_be_had() {
     let quality = &measured.session.stack_quality;
     let told = measured.session.notices.iter().any(|notice| notice.name == "broken-stacks");
     assert_eq!(told, quality.broken.stacks > 0, "{:?}", measured.session.notices);
+}
+
+/// A signal that comes in the vDSO, after each of its first instructions.
+fn the_kernel_s_own_functions_in_a_process_are_walked_through() {
+    let measured = measure(&paths(USUAL).arg("vdso"));
+    measured.expect_exact();
+    assert_eq!(measured.session.total().blocks, 20 * 4, "{}", measured.story());
+    for stack in &measured.session.stacks {
+        let functions = functions(stack);
+        let path = ["in_vdso", "on_trap", "<signal handler called>", "*", "reads_clock", "batch"];
+        assert!(begins(&functions, &path), "{functions:?}");
+        let lent = &stack.frames[3];
+        assert_eq!(lent.object.as_deref(), Some("[vdso]"), "{lent:?}");
+        assert!(lent.function.as_deref().is_some_and(|name| name.ends_with("clock_gettime")));
+        assert_eq!(stack.end, "whole", "{functions:?}");
+    }
 }
 
 fn a_stack_of_too_many_frames_says_so() {
