@@ -7,8 +7,9 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::process::Command;
 
-use outlive_tests::build::{Build, java_classes, node_addon};
+use outlive_tests::build::{Build, java_classes, node_addon, python_extension_for_all};
 use outlive_tests::measure::{Measured, measure, measure_as_user, measure_running};
+use outlive_tests::needs::python_3_12;
 use outlive_tests::rootfs::{PROGRAM, fill, inside};
 use outlive_tests::scratch::{Scratch, copy_program, workloads};
 use outlive_tests::session::{Frame, Session, Stack};
@@ -26,6 +27,7 @@ crate::tests![
     [Bpf, C, Node, Namespaces] the_table_is_read_where_the_target_wrote_it,
     [Bpf, C, Node] functions_of_a_script_have_names_from_its_dump,
     [Bpf, C, Java] functions_of_java_have_names,
+    [Bpf, C, PythonHeaders, Python312] functions_of_python_have_names_from_its_table,
     [Bpf, C] names_may_hold_what_separates_names,
 ];
 
@@ -216,6 +218,27 @@ fn functions_of_java_have_names() {
         "JavaMain",
     ];
     expect_order(&measured, 2, &path);
+}
+
+/// With `-X perf` each function of a script has code of its own, without a table and without a frame
+/// pointer.
+fn functions_of_python_have_names_from_its_table() {
+    let program = Program::new(python_3_12().unwrap())
+        .arg("-X")
+        .arg("perf")
+        .arg(workloads().join("python/named.py").display().to_string())
+        .arg(python_extension_for_all().display().to_string());
+    let measured = measure(&program);
+    remove_table(&measured);
+    measured.expect_exact_sites();
+    assert!(measured.truth["leak_here"].bytes > 0);
+    let leak = frame(&measured.session, |name| name == "leak_here");
+    assert!(leak.file.as_deref().is_some_and(|file| file.ends_with("python/named.py")), "{leak:?}");
+    expect_order(
+        &measured,
+        2,
+        &["extension_leaks", "leak", "leak_here", "outer", "<module>", "_start"],
+    );
 }
 
 /// A linker takes any bytes for a name.
