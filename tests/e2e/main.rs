@@ -15,6 +15,7 @@ mod losses;
 mod mappings;
 mod names;
 mod odd_targets;
+mod packages;
 mod pairing;
 mod reports;
 mod scale;
@@ -67,6 +68,7 @@ fn main() -> ExitCode {
         servers::TESTS,
         languages::TESTS,
         stacks::TESTS,
+        packages::TESTS,
         drive::TESTS,
         attach::TESTS,
         containers::TESTS,

@@ -26,6 +26,8 @@ pub enum Need {
     Mimalloc,
     /// SQLite's library (libsqlite3-dev).
     Sqlite,
+    /// SQLite's shell (sqlite3).
+    SqliteShell,
     /// OpenSSL's library (libssl-dev).
     Openssl,
     /// The lld linker, for programs that another linker laid out.
@@ -36,6 +38,8 @@ pub enum Need {
     PythonHeaders,
     /// `python3` of the system.
     Python,
+    /// `python3.12`, which Debian 12 does not have.
+    Python312,
     /// `node` and `npm`.
     Node,
     /// `go`.
@@ -70,7 +74,7 @@ impl Need {
     /// Can it be had on any machine that traces at all? What comes with a newer system or more
     /// memory cannot.
     pub const fn can_be_installed(self) -> bool {
-        !matches!(self, Self::SizedFree | Self::LargeMemory)
+        !matches!(self, Self::SizedFree | Self::LargeMemory | Self::Python312)
     }
 
     /// Is it there?
@@ -88,6 +92,7 @@ impl Need {
             Self::Tcmalloc => links(&["-l:libtcmalloc_minimal.so.4"], "libtcmalloc-minimal4"),
             Self::Mimalloc => links(&["-lmimalloc"], "libmimalloc-dev"),
             Self::Sqlite => links(&["-lsqlite3"], "libsqlite3-dev"),
+            Self::SqliteShell => runs("/usr/bin/sqlite3", &["-version"], "install sqlite3"),
             Self::Openssl => links(&["-lcrypto"], "libssl-dev"),
             Self::Lld => runs("ld.lld", &["--version"], "install lld"),
             Self::Bits32 => crate::build::Build::c("bare32.c")
@@ -101,6 +106,7 @@ impl Need {
                 "install python3-dev",
             ),
             Self::Python => runs("/usr/bin/python3", &["--version"], "install python3"),
+            Self::Python312 => python_3_12().map(drop),
             Self::Node => runs("node", &["--version"], "install nodejs")
                 .and_then(|()| runs("npm", &["--version"], "install npm")),
             Self::Java => runs("javac", &["--version"], "install openjdk-17-jdk-headless")
@@ -120,6 +126,31 @@ impl Need {
             Self::LargeMemory => large_memory(),
         }
     }
+}
+
+/// The path of a Python 3.12.
+///
+/// # Errors
+/// There is none.
+pub fn python_3_12() -> Result<String, String> {
+    let missing = || "no python3.12".to_owned();
+    let ask = Command::new("python3.12").args(["-c", "import sys;print(sys.executable)"]).output();
+    let output = ask.ok().filter(|output| output.status.success());
+    let found = output.map(|output| String::from_utf8_lossy(&output.stdout).trim().to_owned());
+    // pyenv keeps versions that it does not put on the path.
+    let pyenv = || {
+        let home = std::env::var_os("PYENV_ROOT")
+            .map(PathBuf::from)
+            .or_else(|| Some(PathBuf::from(std::env::var_os("HOME")?).join(".pyenv")))?;
+        let versions = std::fs::read_dir(home.join("versions")).ok()?;
+        let names = versions.filter_map(|entry| Some(entry.ok()?.path()));
+        let is_it = |path: &PathBuf| {
+            path.file_name().is_some_and(|name| name.to_string_lossy().starts_with("3.12."))
+        };
+        let python = names.filter(is_it).map(|path| path.join("bin/python3.12"));
+        python.filter(|path| path.is_file()).max().map(|path| path.display().to_string())
+    };
+    found.or_else(pyenv).ok_or_else(missing)
 }
 
 /// Flags for a program of 32 bits that needs no 32-bit library.

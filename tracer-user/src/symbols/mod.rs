@@ -14,6 +14,7 @@ mod mini_debug;
 mod object_names;
 mod perf_map;
 mod roots;
+mod vdso;
 
 use rustc_hash::FxHashMap;
 
