@@ -29,6 +29,7 @@ crate::tests![
     [Bpf, C, Java] functions_of_java_have_names,
     [Bpf, C, PythonHeaders, Python312] functions_of_python_have_names_from_its_table,
     [Bpf, C] names_may_hold_what_separates_names,
+    [Bpf, Rust] names_of_rust_are_the_same_in_every_build,
 ];
 
 #[track_caller]
@@ -275,5 +276,23 @@ fn names_may_hold_what_separates_names() {
         if let Err(err) = roxmltree::Document::parse_with_options(&picture, options) {
             panic!("not well-formed: {err}\n{picture}");
         }
+    }
+}
+
+/// The compiler's own form of mangled names and the newer one, which may be the same; each built twice,
+/// so that the hashes differ.
+fn names_of_rust_are_the_same_in_every_build() {
+    for form in [None, Some("-Csymbol-mangling-version=v0")] {
+        let reports = ["one", "other"].map(|build| {
+            let program = Build::rust("boxes.rs").flag(format!("-Cmetadata={build}"));
+            let program = form.map_or(program.clone(), |form| program.flag(form));
+            let measured = measure(&Program::new(program.build()));
+            measured.expect_exact();
+            frame(&measured.session, |name| name == "boxes::forgets");
+            fs::read_to_string(measured.run.folder().join("growth.folded")).unwrap()
+        });
+        assert_eq!(reports[0], reports[1], "{form:?}");
+        let mangled = ["_R", "_Z", "::h"];
+        assert!(!mangled.iter().any(|mark| reports[0].contains(mark)), "{}", reports[0]);
     }
 }
