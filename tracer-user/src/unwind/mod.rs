@@ -25,6 +25,7 @@ use tracer_common::{
     unwind::{CallSite, Rule, generated, stretch},
 };
 
+pub(crate) use self::table::Table;
 pub use self::{
     finish::Site,
     regions::{Covered, NewTable},
@@ -33,7 +34,6 @@ pub use self::{
 use self::{
     finish::{Copied, Frame, finish},
     regions::Regions,
-    table::Table,
 };
 use crate::{
     symbols::{Binder, Bound, ObjectId, ObjectKind},
