@@ -25,3 +25,4 @@ pub mod units;
 pub mod unwind;
 
 mod chain;
+pub mod foreign;

@@ -27,6 +27,7 @@ use tracer_common::{
     unwind::{CallSite, Rule, generated, stretch},
 };
 
+pub(crate) use self::table::Table;
 pub use self::{
     finish::Site,
     regions::{Covered, NewTable},
@@ -37,7 +38,6 @@ use self::{
     finish::{Copied, Frame, finish},
     known_code::{returns_from_signal, trampoline},
     regions::Regions,
-    table::Table,
 };
 use crate::{
     symbols::{Binder, Bound, ObjectId, ObjectKind},

@@ -29,6 +29,11 @@ const MODULES: &[Module] = &[
     Module { name: "unwind", may_use: &["symbols", "target"] },
     Module { name: "residency", may_use: &["units"] },
     Module { name: "control", may_use: &["units"] },
+    // Every reader of bytes of others, for who feeds them.
+    Module {
+        name: "foreign",
+        may_use: &["control", "report", "residency", "symbols", "target", "unwind"],
+    },
     // Those that put it together.
     Module { name: "session", may_use: EVERYTHING_BELOW_SESSION },
     Module { name: "cli", may_use: EVERYTHING_BELOW_CLI },
