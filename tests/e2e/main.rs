@@ -16,6 +16,7 @@ mod losses;
 mod mappings;
 mod names;
 mod odd_targets;
+mod packages;
 mod pairing;
 mod reports;
 mod scale;
@@ -69,6 +70,7 @@ fn main() -> ExitCode {
         languages::TESTS,
         interpreters::TESTS,
         stacks::TESTS,
+        packages::TESTS,
         drive::TESTS,
         attach::TESTS,
         containers::TESTS,

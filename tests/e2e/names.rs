@@ -1,15 +1,18 @@
 //! What frames are called, where it is not in the file that has the path.
 
+use std::ffi::OsStr;
 use std::fs;
+use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::process::Command;
 
-use outlive_tests::build::{Build, java_classes, node_addon};
+use outlive_tests::build::{Build, java_classes, node_addon, python_extension_for_all};
 use outlive_tests::measure::{Measured, measure, measure_as_user, measure_running};
+use outlive_tests::needs::python_3_12;
 use outlive_tests::rootfs::{PROGRAM, fill, inside};
 use outlive_tests::scratch::{Scratch, copy_program, workloads};
-use outlive_tests::session::{Frame, Session};
+use outlive_tests::session::{Frame, Session, Stack};
 use outlive_tests::tool::NOBODY;
 use outlive_tests::truth::Amount;
 use outlive_tests::workload::{Program, Workload};
@@ -24,6 +27,9 @@ crate::tests![
     [Bpf, C, Node, Namespaces] the_table_is_read_where_the_target_wrote_it,
     [Bpf, C, Node] functions_of_a_script_have_names_from_its_dump,
     [Bpf, C, Java] functions_of_java_have_names,
+    [Bpf, C, PythonHeaders, Python312] functions_of_python_have_names_from_its_table,
+    [Bpf, C] names_may_hold_what_separates_names,
+    [Bpf, Rust] names_of_rust_are_the_same_in_every_build,
 ];
 
 #[track_caller]
@@ -31,6 +37,21 @@ fn frame(session: &Session, is: impl Fn(&str) -> bool) -> &Frame {
     let mut frames = session.stacks.iter().flat_map(|stack| &stack.frames);
     let found = frames.find(|frame| frame.function.as_deref().is_some_and(&is));
     found.unwrap_or_else(|| panic!("no such frame:\n{}", session.listing()))
+}
+
+/// Is there a stack of which these functions are part, in this order from the innermost on, where the
+/// first `n_innermost` have nothing between them, and which reaches the start of its thread?
+#[track_caller]
+fn expect_order(measured: &Measured, n_innermost: usize, path: &[&str]) {
+    let is_it = |stack: &Stack| {
+        let functions = stack.frames.iter().filter(|frame| !frame.inlined);
+        let functions: Vec<_> = functions.map(|frame| frame.function.as_deref()).collect();
+        let mut rest = functions.iter().flatten();
+        functions.iter().flatten().zip(path).take(n_innermost).all(|(one, other)| one == other)
+            && path.iter().all(|name| rest.any(|function| function == name))
+            && stack.end == "whole"
+    };
+    assert!(measured.session.stacks.iter().any(is_it), "{path:?}: {}", measured.story());
 }
 
 fn objcopy(words: &[&str], file: &Path, to: &Path) {
@@ -127,6 +148,11 @@ fn expect_script(measured: &Measured) {
     let leak = frame(&measured.session, |name| name == "leakHere");
     assert!(leak.file.as_deref().is_some_and(|file| file.ends_with("node/generated.js")));
     assert_eq!((leak.line, &leak.object), (Some(13), &None), "{leak:?}");
+    expect_order(
+        measured,
+        2,
+        &["addon_leaks", "leak", "leakHere", "node::Start(int, char**)", "_start"],
+    );
 }
 
 fn functions_of_a_script_have_names_from_its_table() {
@@ -184,5 +210,89 @@ fn functions_of_java_have_names() {
         let stacks = measured.session.stacks.iter().filter(|stack| stack.frames.iter().any(has));
         let bytes: i64 = stacks.map(|stack| stack.bytes).sum();
         assert!(measured.truth["java_leaks"].bytes <= bytes, "{name}: {}", measured.story());
+    }
+    let path = [
+        "java_leaks",
+        "Java_Generated_leak",
+        "void Generated.leakHere()",
+        "void Generated.main(java.lang.String[])",
+        "JavaMain",
+    ];
+    expect_order(&measured, 2, &path);
+}
+
+/// With `-X perf` each function of a script has code of its own, without a table and without a frame
+/// pointer.
+fn functions_of_python_have_names_from_its_table() {
+    let program = Program::new(python_3_12().unwrap())
+        .arg("-X")
+        .arg("perf")
+        .arg(workloads().join("python/named.py").display().to_string())
+        .arg(python_extension_for_all().display().to_string());
+    let measured = measure(&program);
+    remove_table(&measured);
+    measured.expect_exact_sites();
+    assert!(measured.truth["leak_here"].bytes > 0);
+    let leak = frame(&measured.session, |name| name == "leak_here");
+    assert!(leak.file.as_deref().is_some_and(|file| file.ends_with("python/named.py")), "{leak:?}");
+    expect_order(
+        &measured,
+        2,
+        &["extension_leaks", "leak", "leak_here", "outer", "<module>", "_start"],
+    );
+}
+
+/// A linker takes any bytes for a name.
+fn names_may_hold_what_separates_names() {
+    let scratch = Scratch::new();
+    let program = Build::c("keep.c").only_flags(&["-O1", "-pthread"]).build();
+    let long = "\u{6f0f}".repeat(200);
+    let names: [(&[u8], &str, &str); 5] = [
+        (b"ns;leak here 42", "ns;leak here 42", "ns:leak here_42"),
+        (b"a\x1b<x>&\"y\"", "a\u{1b}<x>&\"y\"", "a\\x1b<x>&\"y\""),
+        (b"half \xff", "half \u{fffd}", "half \u{fffd}"),
+        (long.as_bytes(), &long, &long),
+        (
+            b"Ljava/lang/StringConcatHelper;::prepend",
+            "Ljava/lang/StringConcatHelper;::prepend",
+            "Ljava/lang/StringConcatHelper:::prepend",
+        ),
+    ];
+    for (bytes, function, folded) in names {
+        let renamed = scratch.join("renamed");
+        let rename = OsStr::from_bytes(&[b"--redefine-sym=leaky=", bytes].concat()).to_owned();
+        let status = Command::new("objcopy").arg(rename).arg(&program).arg(&renamed).status();
+        assert!(status.is_ok_and(|status| status.success()), "objcopy to {function}");
+        let measured = measure(&Program::new(&renamed));
+        let total = measured.session.total();
+        assert_eq!(total, measured.truth["leaky"], "{}", measured.story());
+        assert_eq!(measured.session.lost(), 0);
+        frame(&measured.session, |name| name == function);
+        let folder = measured.run.folder();
+        let lines = fs::read_to_string(folder.join("growth.folded")).unwrap();
+        assert!(lines.ends_with(&format!(";batch;{folded} {}\n", total.bytes)), "{lines}");
+        let picture = fs::read_to_string(folder.join("growth.svg")).unwrap();
+        let options = roxmltree::ParsingOptions { allow_dtd: true, ..Default::default() };
+        if let Err(err) = roxmltree::Document::parse_with_options(&picture, options) {
+            panic!("not well-formed: {err}\n{picture}");
+        }
+    }
+}
+
+/// The compiler's own form of mangled names and the newer one, which may be the same; each built twice,
+/// so that the hashes differ.
+fn names_of_rust_are_the_same_in_every_build() {
+    for form in [None, Some("-Csymbol-mangling-version=v0")] {
+        let reports = ["one", "other"].map(|build| {
+            let program = Build::rust("boxes.rs").flag(format!("-Cmetadata={build}"));
+            let program = form.map_or(program.clone(), |form| program.flag(form));
+            let measured = measure(&Program::new(program.build()));
+            measured.expect_exact();
+            frame(&measured.session, |name| name == "boxes::forgets");
+            fs::read_to_string(measured.run.folder().join("growth.folded")).unwrap()
+        });
+        assert_eq!(reports[0], reports[1], "{form:?}");
+        let mangled = ["_R", "_Z", "::h"];
+        assert!(!mangled.iter().any(|mark| reports[0].contains(mark)), "{}", reports[0]);
     }
 }

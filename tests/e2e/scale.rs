@@ -1,9 +1,11 @@
 //! Large targets, and events in numbers.
 
+use std::collections::BTreeMap;
 use std::fs;
+use std::time::Duration;
 
 use outlive_tests::build::Build;
-use outlive_tests::measure::{MEASURED, measure, measure_running};
+use outlive_tests::measure::{MEASURED, measure, measure_running, measure_running_with};
 use outlive_tests::scratch::{Scratch, copy_program};
 use outlive_tests::session::Frame;
 use outlive_tests::text::changed_code_bytes;
@@ -14,6 +16,8 @@ crate::tests![
     [Bpf, C] many_threads_and_many_mappings,
     [Bpf, C] a_leak_among_many_pairs_is_exact,
     [Bpf, C] a_leak_in_thousands_of_stacks_is_exact_in_each,
+    [Bpf, C] tens_of_thousands_of_stacks_are_not_mixed_up,
+    [Bpf, C] two_hundred_thousand_functions_are_named_in_bounded_memory,
     [Bpf, C] a_terminal_is_told_that_stacks_are_named,
     [Bpf, C] blocks_that_change_processors_by_the_million_leave_nothing,
 ];
@@ -56,6 +60,55 @@ fn a_leak_in_thousands_of_stacks_is_exact_in_each() {
     let folded = fs::read_to_string(measured.run.folder().join("growth.folded")).unwrap();
     // By function: the last choice is between two calls of one.
     assert_eq!(folded.lines().count(), 1 << 12);
+}
+
+/// Sums by the first and second choice on the way, each of which all stacks behind it add up to.
+fn tens_of_thousands_of_stacks_are_not_mixed_up() {
+    let measured = measure(&Program::new(Build::c("many_stacks.c").build()).arg("15"));
+    measured.expect_exact();
+    assert_eq!(measured.session.stacks.len(), 1 << 15);
+    let total = (16 << 15) * i64::try_from(MEASURED).unwrap();
+    let mut sums: BTreeMap<String, i64> = BTreeMap::new();
+    for stack in &measured.session.stacks {
+        assert_eq!(stack.end, "whole");
+        let path: Vec<_> =
+            stack.frames.iter().filter_map(|frame| frame.function.as_deref()).collect();
+        // The two levels above lead the same way in all of them.
+        for depth in [1, 2, 3] {
+            *sums.entry(path[15 - depth..15].join("<")).or_default() += stack.bytes;
+        }
+    }
+    assert_eq!(sums.len(), 2 + 4 + 8, "{sums:?}");
+    for (path, sum) in &sums {
+        let depth = path.split('<').count();
+        assert_eq!(*sum, total >> depth, "{path}: {sums:?}");
+    }
+}
+
+/// The most memory that a process has in its life, which this waits for the end of.
+fn peak_memory(pid: i32) -> u64 {
+    let mut peak = 0;
+    loop {
+        let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+        let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
+        // A process that has ended has no such line.
+        let Some(line) = line else { return peak };
+        peak = line.trim().trim_end_matches(" kB").parse::<u64>().unwrap() << 10;
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+fn two_hundred_thousand_functions_are_named_in_bounded_memory() {
+    let workload = Workload::start(&Program::new(Build::c("many_functions.c").build()));
+    let mut peak = 0;
+    let measured = measure_running_with(&workload, |tool| peak = peak_memory(tool.pid()));
+    measured.expect_exact();
+    let [stack] = &measured.session.stacks[..] else { panic!("{}", measured.story()) };
+    let names = stack.frames.iter().filter_map(|frame| frame.function.as_deref());
+    let names: Vec<_> = names.take(3).collect();
+    assert_eq!(names, ["leaves", "f_123456", "batch"], "{}", measured.story());
+    assert_eq!(stack.end, "whole");
+    assert!((1..500 << 20).contains(&peak), "{peak} bytes");
 }
 
 fn a_terminal_is_told_that_stacks_are_named() {

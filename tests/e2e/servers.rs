@@ -61,13 +61,18 @@ fn a_node_cluster_is_exact() {
 }
 
 /// A port that was free a moment ago.
-fn port() -> u16 {
+pub(crate) fn port() -> u16 {
     TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
 }
 
 /// Tests a service whose batch is a command.
 #[track_caller]
-fn serve(tool: Tool, ready: [&str; 2], service: &str, batch: &[String]) -> (Run, Session) {
+pub(crate) fn serve(
+    tool: Tool,
+    ready: [&str; 2],
+    service: &str,
+    batch: &[String],
+) -> (Run, Session) {
     let counts = ["--warmup", &WARMUP.to_string(), "--batches", &MEASURED.to_string()];
     let tool = tool.with_folder().args(counts).args(ready).args(["--service", service]);
     let run = tool.args(["--"]).args(batch.iter()).run();
@@ -78,7 +83,8 @@ fn serve(tool: Tool, ready: [&str; 2], service: &str, batch: &[String]) -> (Run,
     (run, session)
 }
 
-fn fetch(port: u16, n: u32) -> Vec<String> {
+/// The words that ask this machine's server `n` times.
+pub(crate) fn fetch(port: u16, n: u32) -> Vec<String> {
     let path = text(workloads().join("python/fetch.py"));
     ["/usr/bin/python3".to_owned(), path, port.to_string(), n.to_string()].into()
 }
@@ -105,8 +111,8 @@ fn interpreter() -> std::path::PathBuf {
     std::fs::canonicalize("/usr/bin/python3").unwrap()
 }
 
-fn nginx_workers_are_seen_under_load() {
-    let (port, scratch) = (port(), Scratch::new());
+/// The words that start nginx with two workers and its files in this folder.
+pub(crate) fn nginx(scratch: &Scratch, port: u16) -> String {
     let folder = text(scratch.path());
     let settings = format!(
         "daemon off; user root; worker_processes 2; pid {folder}/pid; error_log {folder}/errors;\n\
@@ -115,7 +121,12 @@ fn nginx_workers_are_seen_under_load() {
          return 200 'here'; }} }} }}\n"
     );
     std::fs::write(scratch.join("nginx.conf"), settings).unwrap();
-    let service = format!("/usr/sbin/nginx -p {folder} -c {folder}/nginx.conf");
+    format!("/usr/sbin/nginx -p {folder} -c {folder}/nginx.conf")
+}
+
+fn nginx_workers_are_seen_under_load() {
+    let (port, scratch) = (port(), Scratch::new());
+    let service = nginx(&scratch, port);
     let address = format!("127.0.0.1:{port}");
     let tool = Tool::new(["test"]);
     let (run, session) = serve(tool, ["--ready-tcp", &address], &service, &fetch(port, 200));

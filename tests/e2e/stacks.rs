@@ -7,6 +7,7 @@ use std::process::Command;
 use outlive_tests::build::Build;
 use outlive_tests::measure::{Measured, measure, measure_running};
 use outlive_tests::session::Stack;
+use outlive_tests::tool::Tool;
 use outlive_tests::workload::{Program, Workload};
 
 crate::tests![
@@ -15,9 +16,13 @@ crate::tests![
     [Bpf, C] tables_in_debug_information_alone_will_do,
     [Bpf, C] a_process_that_runs_already_gives_whole_stacks,
     [Bpf, C, Musl] a_c_library_without_tables_gives_what_can_be_had,
+    [Bpf, C, Musl] doctor_names_objects_without_tables,
+    [Bpf, C] the_kernel_s_own_functions_in_a_process_are_walked_through,
     [Bpf, C] a_stack_of_too_many_frames_says_so,
     [Bpf, C] a_stack_that_breaks_says_where_and_why,
+    [Bpf, C] functions_side_by_side_are_told_apart,
     [Bpf, Cpp] the_caller_of_new_is_there,
+    [Bpf, Cpp] cpp_without_frame_pointers_gives_whole_stacks,
     [Bpf, Rust] rust_without_tables_is_walked_by_frame_pointers,
     [Bpf, Rust] rust_without_frame_pointers_gives_whole_stacks,
     [Bpf, C, Gdb] a_debugger_sees_the_same_functions,
@@ -125,6 +130,39 @@ fn a_c_library_without_tables_gives_what_can_be_had() {
     assert_eq!(told, quality.broken.stacks > 0, "{:?}", measured.session.notices);
 }
 
+fn doctor_names_objects_without_tables() {
+    let doctor = |program| {
+        let workload = Workload::start(&Program::new(program));
+        let run = Tool::new(["doctor", "-p", &workload.pid().to_string()]).run();
+        run.expect_code(0);
+        run.stdout
+    };
+    let usual = doctor(Build::c("keep.c").build());
+    let all = usual.lines().find(|line| line.starts_with("ok    stacks "));
+    let all = all.unwrap_or_else(|| panic!("nothing of stacks: {usual}"));
+    assert!(all.contains("3 of 3 objects have unwind tables: "), "{usual}");
+    assert!(!usual.contains("note  stacks"), "{usual}");
+    let musl = doctor(Build::musl("keep.c").build());
+    let note = musl.lines().find(|line| line.starts_with("note  stacks "));
+    assert!(note.is_some_and(|note| note.contains("musl")), "{musl}");
+}
+
+/// A signal that comes in the vDSO, after each of its first instructions.
+fn the_kernel_s_own_functions_in_a_process_are_walked_through() {
+    let measured = measure(&paths(USUAL).arg("vdso"));
+    measured.expect_exact();
+    assert_eq!(measured.session.total().blocks, 20 * 4, "{}", measured.story());
+    for stack in &measured.session.stacks {
+        let functions = functions(stack);
+        let path = ["in_vdso", "on_trap", "<signal handler called>", "*", "reads_clock", "batch"];
+        assert!(begins(&functions, &path), "{functions:?}");
+        let lent = &stack.frames[3];
+        assert_eq!(lent.object.as_deref(), Some("[vdso]"), "{lent:?}");
+        assert!(lent.function.as_deref().is_some_and(|name| name.ends_with("clock_gettime")));
+        assert_eq!(stack.end, "whole", "{functions:?}");
+    }
+}
+
 fn a_stack_of_too_many_frames_says_so() {
     let measured = measure(&paths(USUAL).arg("deep"));
     measured.expect_exact();
@@ -157,6 +195,22 @@ fn a_stack_that_breaks_says_where_and_why() {
     assert_eq!(folded, format!("[broken stack];bare_call;bare {}\n", 4 * 200));
 }
 
+fn functions_side_by_side_are_told_apart() {
+    for flags in [USUAL, &["-O2", "-fno-omit-frame-pointer", "-pthread"]] {
+        let measured = measure(&Program::new(Build::c("adjacent.c").only_flags(flags).build()));
+        measured.expect_exact();
+        let stacks = &measured.session.stacks;
+        assert_eq!(stacks.len(), 20, "{}", measured.story());
+        for stack in stacks {
+            let functions = functions(stack);
+            let own = functions.iter().filter(|name| name.starts_with('f') && **name != "free");
+            assert_eq!(own.count(), 1, "{functions:?}");
+            assert_eq!((functions[1], functions[2]), ("batch", "main"), "{functions:?}");
+            assert_eq!(stack.end, "whole", "{functions:?}");
+        }
+    }
+}
+
 fn the_caller_of_new_is_there() {
     let flags = ["-O2", "-fno-omit-frame-pointer", "-fno-builtin", "-pthread"];
     let measured = measure(&Program::new(Build::cpp("called_new.cpp").only_flags(&flags).build()));
@@ -168,6 +222,15 @@ fn the_caller_of_new_is_there() {
         "{}",
         measured.story()
     );
+}
+
+/// Calls of new and delete, and exceptions that are thrown.
+fn cpp_without_frame_pointers_gives_whole_stacks() {
+    let measured = measure(&Program::new(Build::cpp("new_delete.cpp").only_flags(USUAL).build()));
+    measured.expect_exact();
+    let quality = &measured.session.stack_quality;
+    assert!(quality.whole.stacks > 5, "{quality:?}");
+    assert_eq!((quality.broken.stacks, quality.depth_limit.stacks), (0, 0), "{quality:?}");
 }
 
 fn rust(flags: &[&str]) -> Measured {
@@ -187,6 +250,8 @@ fn expect_boxes(measured: &Measured) {
     }) {
         assert_eq!(stack.end, "whole", "{function}; {}", measured.story());
     }
+    let quality = &measured.session.stack_quality;
+    assert_eq!((quality.broken.stacks, quality.depth_limit.stacks), (0, 0), "{quality:?}");
 }
 
 /// The standard library comes with tables; the program's own part has none.

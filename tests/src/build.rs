@@ -200,6 +200,16 @@ pub fn python_extension() -> PathBuf {
     library.parent().map_or_else(PathBuf::new, Path::to_owned)
 }
 
+/// The same for any version of Python 3.
+pub fn python_extension_for_all() -> PathBuf {
+    let include = asked("python3", "import sysconfig;print(sysconfig.get_path('include'))");
+    let library = Build::library("python/leaky_extension.c", "leaky_extension.so")
+        .flag(format!("-I{include}"))
+        .flag("-DPy_LIMITED_API=0x03070000")
+        .build();
+    library.parent().map_or_else(PathBuf::new, Path::to_owned)
+}
+
 /// Path of the workload's Node.js addon.
 pub fn node_addon() -> PathBuf {
     let headers = node_headers().join("node_modules/node-api-headers/include");

@@ -26,6 +26,8 @@ pub enum Need {
     Mimalloc,
     /// SQLite's library (libsqlite3-dev).
     Sqlite,
+    /// SQLite's shell (sqlite3).
+    SqliteShell,
     /// OpenSSL's library (libssl-dev).
     Openssl,
     /// The lld linker, for programs that another linker laid out.
@@ -94,6 +96,7 @@ impl Need {
             Self::Tcmalloc => links(&["-l:libtcmalloc_minimal.so.4"], "libtcmalloc-minimal4"),
             Self::Mimalloc => links(&["-lmimalloc"], "libmimalloc-dev"),
             Self::Sqlite => links(&["-lsqlite3"], "libsqlite3-dev"),
+            Self::SqliteShell => runs("/usr/bin/sqlite3", &["-version"], "install sqlite3"),
             Self::Openssl => links(&["-lcrypto"], "libssl-dev"),
             Self::Lld => runs("ld.lld", &["--version"], "install lld"),
             Self::Bits32 => crate::build::Build::c("bare32.c")

@@ -26,3 +26,4 @@ pub mod units;
 pub mod unwind;
 
 mod chain;
+pub mod foreign;

@@ -36,7 +36,7 @@ pub fn read(pid: u32) -> io::Result<Residency> {
         .ok_or_else(|| io::ErrorKind::InvalidData.into())
 }
 
-fn parse_rollup(bytes: &[u8]) -> Option<Residency> {
+pub(crate) fn parse_rollup(bytes: &[u8]) -> Option<Residency> {
     let text = String::from_utf8_lossy(bytes);
     let bytes_of = |key: &str| {
         let value = text.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix(':'))?;
@@ -50,7 +50,7 @@ fn parse_rollup(bytes: &[u8]) -> Option<Residency> {
     })
 }
 
-fn parse_statm(bytes: &[u8], page_size: u64) -> Option<u64> {
+pub(crate) fn parse_statm(bytes: &[u8], page_size: u64) -> Option<u64> {
     let text = str::from_utf8(bytes).ok()?;
     text.split_whitespace().nth(1)?.parse::<u64>().ok()?.checked_mul(page_size)
 }

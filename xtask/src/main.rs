@@ -18,6 +18,8 @@ mod holds;
 
 mod kernels;
 
+mod fuzz;
+
 use std::process::ExitCode;
 
 use anyhow::Result;
@@ -54,6 +56,14 @@ enum Task {
         /// Such as 6.1; all when none is named
         versions: Vec<String>,
     },
+    /// Feed readers of bytes of others what nobody would write (cargo-fuzz)
+    Fuzz {
+        /// How long each target runs
+        #[arg(long, default_value_t = 60)]
+        seconds: u64,
+        /// Such as unwind_table; all when none is named
+        targets: Vec<String>,
+    },
 }
 
 fn main() -> ExitCode {
@@ -84,5 +94,6 @@ fn run() -> Result<ExitCode> {
         Task::Bench => bench::run(&workspace),
         Task::Holds => holds::run(&workspace),
         Task::Kernels { versions } => kernels::run(&workspace, &versions),
+        Task::Fuzz { seconds, targets } => fuzz::run(&workspace, seconds, &targets),
     }
 }

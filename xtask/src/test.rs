@@ -53,6 +53,8 @@ pub(crate) fn run(workspace: &Workspace) -> Result<ExitCode> {
 
     run.one("format", &mut cargo(&["fmt", "--all", "--check"]));
     run.one("format, kernel side", cargo(&["fmt", "--check"]).current_dir(&ebpf));
+    let fuzz = workspace.root.join("fuzz");
+    run.one("format, fuzz targets", cargo(&["fmt", "--check"]).current_dir(fuzz));
     for check in tidy::check(workspace)? {
         run.tidy(&check);
     }

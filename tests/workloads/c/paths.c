@@ -5,15 +5,18 @@
 #include <pthread.h>
 #include <signal.h>
 #include <stdalign.h>
+#include <sys/auxv.h>
 #include <sys/mman.h>
+#include <time.h>
+#include <ucontext.h>
 
 #include "batch.h"
 
-enum { SHORT_A, LONG_B, IN_SIGNAL, ALIGNED, VARIABLE, WIDE, DEEP, SORTED, GENERATED, BARE, THREAD, EDGE };
+enum { SHORT_A, LONG_B, IN_SIGNAL, ALIGNED, VARIABLE, WIDE, DEEP, SORTED, GENERATED, BARE, THREAD, EDGE, VDSO };
 static struct site sites[] = {SITE(path_aa), SITE(path_bbb), SITE(on_signal), SITE(aligned),
                               SITE(variable), SITE(wide),    SITE(deep),      SITE(compare),
                               SITE(generated), SITE(bare),   SITE(in_thread),
-                              SITE(on_edge)};
+                              SITE(on_edge),   SITE(in_vdso)};
 
 /* Keeps what is in front of it from being a jump to what comes. */
 #define STAY __asm__ volatile("" ::: "memory")
@@ -159,6 +162,44 @@ NOINLINE void *edges(void *unused) {
     _exit(73);
 }
 
+NOINLINE void in_vdso(void) {
+    leave(VDSO, 130, 1);
+    STAY;
+}
+
+enum { TRAP_FLAG = 0x100, VDSO_SIZE = 0x2000, TRAPS = 20 };
+static int n_traps;
+
+/* Comes after each instruction: in the first ones of the vDSO, which has no file. */
+NOINLINE void on_trap(int signal, siginfo_t *info, void *context) {
+    greg_t *registers = ((ucontext_t *)context)->uc_mcontext.gregs;
+    (void)signal;
+    (void)info;
+    if ((unsigned long)registers[REG_RIP] - getauxval(AT_SYSINFO_EHDR) < VDSO_SIZE) {
+        in_vdso();
+        n_traps++;
+    }
+    if (n_traps == TRAPS)
+        registers[REG_EFL] &= ~TRAP_FLAG;
+    STAY;
+}
+
+NOINLINE void reads_clock(void) {
+    struct timespec now;
+    n_traps = 0;
+    /* Not in the red zone. */
+    __asm__ volatile("lea -128(%%rsp), %%rsp\n\t"
+                     "pushf\n\t"
+                     "orq %0, (%%rsp)\n\t"
+                     "popf\n\t"
+                     "lea 128(%%rsp), %%rsp"
+                     :
+                     : "i"(TRAP_FLAG)
+                     : "memory", "cc");
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    STAY;
+}
+
 NOINLINE void starts_thread(void *(*main)(void *)) {
     pthread_t thread;
     if (pthread_create(&thread, NULL, main, NULL) != 0)
@@ -196,11 +237,16 @@ static NOINLINE void batch(int n) {
         deep(300);
     if (only && wants("bare"))
         calls_bare();
+    if (only && wants("vdso"))
+        reads_clock();
+    STAY;
 }
 
 int main(int argc, char **argv) {
     only = argc > 1 ? argv[1] : NULL;
     signal(SIGUSR1, on_signal);
+    struct sigaction trap = {.sa_sigaction = on_trap, .sa_flags = SA_SIGINFO};
+    sigaction(SIGTRAP, &trap, NULL);
     void *page = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     memcpy(page, thunk, sizeof thunk);
     mprotect(page, 4096, PROT_READ | PROT_EXEC);

@@ -14,10 +14,14 @@ use crate::{
         process::{Process, kernel_release},
         sites::Cost,
     },
+    unwind::Survey,
 };
 
 /// A process id that no process has: programs that are only loaded watch nobody.
 const NOBODY: u32 = 0;
+
+/// What a row of an unwind table takes in the kernel.
+const ROW_BYTES: usize = size_of::<tracer_common::unwind::Row>();
 
 struct Report {
     text: String,
@@ -114,7 +118,29 @@ fn target(report: &mut Report, pid: u32) -> anyhow::Result<()> {
     for object in allocators.unreadable() {
         report.note("unreadable", format!("{}: {}", object.path, object.reason));
     }
+    stacks(report, &process);
     Ok(())
+}
+
+fn stacks(report: &mut Report, process: &Process) {
+    let Survey { n_objects, n_rows, bare } = Survey::of(process);
+    report.good(
+        "stacks",
+        format!(
+            "{} of {n_objects} objects have unwind tables: {n_rows} rows of {ROW_BYTES} bytes",
+            n_objects - bare.len(),
+        ),
+    );
+    for (name, share) in bare {
+        report.note(
+            "stacks",
+            format!(
+                "{name} has unwind tables for {:.0} % of its code; in the rest stacks are whole \
+                 only where frame pointers are kept",
+                share * 100.0
+            ),
+        );
+    }
 }
 
 fn describe(report: &mut Report, object: &AllocatorObject) {

@@ -4,7 +4,7 @@
 //! disk, whatever happens to either side. Each side checks whose the other is.
 
 mod client;
-mod protocol;
+pub(crate) mod protocol;
 mod server;
 
 pub use client::{ClientError, send};

@@ -46,7 +46,7 @@ pub enum MarkReply {
 ///
 /// # Errors
 /// A sentence for whoever sent it.
-pub(super) fn parse(line: &[u8]) -> Result<MarkRequest, String> {
+pub(crate) fn parse(line: &[u8]) -> Result<MarkRequest, String> {
     let request: MarkRequest =
         serde_json::from_slice(line).map_err(|error| format!("not a mark: {error}"))?;
     if request.label.len() > MAX_LABEL {

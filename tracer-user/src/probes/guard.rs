@@ -30,7 +30,10 @@ use nix::{
 };
 use tracer_common::decode::Hold;
 
-use super::leftovers::{Leftovers, News, Told, tell_over};
+use super::{
+    leftovers::{Leftovers, News, Told, tell_over},
+    undisturbed::Undisturbed,
+};
 use crate::target::process::{Status, has_stopped_thread, pidfd_open};
 
 /// Longest that a process stays stopped.
@@ -107,7 +110,9 @@ pub fn watch(number: RawFd) -> anyhow::Result<()> {
     // SAFETY: the descriptor was passed for this purpose and belongs to nobody else here; should
     // it be something else, the kernel says so below.
     let held = unsafe { OwnedFd::from_raw_fd(number) };
-    let mut held = HashMap::<_, u64, u64>::try_from(Map::HashMap(MapData::from_fd(held)?))?;
+    let held = HashMap::<_, u64, u64>::try_from(Map::HashMap(MapData::from_fd(held)?))?;
+    // It sleeps nearly always, and works for microseconds.
+    let mut held = Undisturbed::new(held);
     let tool = getppid();
     let tool_id = u32::try_from(tool.as_raw())?;
     // None when it has ended already.
@@ -152,6 +157,7 @@ pub fn watch(number: RawFd) -> anyhow::Result<()> {
         // Who is about to stop is continued when they have.
         is_over &= held.keys().next().is_none();
     }
+    drop(held);
     if is_told {
         return Ok(());
     }

@@ -3,7 +3,7 @@
 use aya::{Pod, maps::HashMap};
 use tracer_common::interpreter::{Interpreter, Threads};
 
-use super::{ProbeError, Probes};
+use super::{ProbeError, Probes, undisturbed::Undisturbed};
 
 const INTERPRETERS: &str = "INTERPRETERS";
 const THREADS: &str = "THREADS";
@@ -31,11 +31,13 @@ impl Probes {
         }
         let absent = ProbeError::Absent { name: INTERPRETERS };
         let map = self.loaded.ebpf.map_mut(INTERPRETERS).ok_or(absent)?;
-        let mut map: HashMap<_, u32, Entry<Interpreter>> =
+        let map: HashMap<_, u32, Entry<Interpreter>> =
             HashMap::try_from(map).map_err(super::targets::ask)?;
+        let mut map = Undisturbed::new(map);
         for (tid, interpreter) in threads {
             map.insert(tid, Entry(*interpreter), 0).map_err(super::targets::ask)?;
         }
+        drop(map);
         self.follow_interpreters()
     }
 
@@ -46,9 +48,11 @@ impl Probes {
     pub fn give_threads(&mut self, threads: &Threads) -> Result<(), ProbeError> {
         let absent = ProbeError::Absent { name: THREADS };
         let map = self.loaded.ebpf.map_mut(THREADS).ok_or(absent)?;
-        let mut map: HashMap<_, u64, Entry<Threads>> =
+        let map: HashMap<_, u64, Entry<Threads>> =
             HashMap::try_from(map).map_err(super::targets::ask)?;
+        let mut map = Undisturbed::new(map);
         map.insert(threads.model.space, Entry(*threads), 0).map_err(super::targets::ask)?;
+        drop(map);
         self.follow_interpreters()
     }
 

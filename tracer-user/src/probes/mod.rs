@@ -18,6 +18,7 @@ pub mod rights;
 mod rules;
 mod syscall;
 mod targets;
+mod undisturbed;
 
 use std::{
     collections::HashMap,
@@ -245,6 +246,7 @@ impl Probes {
             error: io::Error::other(error),
         };
         let counts = PerCpuArray::<_, u64>::try_from(map).map_err(ask)?;
+        let counts = undisturbed::Undisturbed::new(counts);
         Count::ALL
             .iter()
             .map(|count| {
@@ -294,7 +296,8 @@ impl Probes {
             what: "settings",
             error: io::Error::other(error),
         };
-        Array::<_, u64>::try_from(map).map_err(ask)?.set(0, page, 0).map_err(ask)
+        let map = Array::<_, u64>::try_from(map).map_err(ask)?;
+        undisturbed::Undisturbed::new(map).set(0, page, 0).map_err(ask)
     }
 
     /// Takes every breakpoint out of every target: allocations first, so that each block that

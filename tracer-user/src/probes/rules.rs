@@ -8,7 +8,7 @@ use tracer_common::unwind::{
     CHUNK_ROWS, CallSite, Region, Row, Rule, SPACE_BITS, prefixes, region_key,
 };
 
-use super::{ProbeError, Probes, targets::ask};
+use super::{ProbeError, Probes, targets::ask, undisturbed::Undisturbed};
 
 const RULES: &str = "RULES";
 const REGIONS: &str = "REGIONS";
@@ -16,6 +16,7 @@ const TABLES: &str = "TABLES";
 
 /// A part of a table, as the map holds it.
 type Chunk = [u64; CHUNK_ROWS];
+type Regions<'a> = LpmTrie<&'a mut MapData, [u8; 16], [u64; 2]>;
 
 impl Probes {
     /// Gives the kernel side the rules of these call sites.
@@ -26,7 +27,7 @@ impl Probes {
         if rules.is_empty() {
             return Ok(());
         }
-        let mut map = self.rules()?;
+        let mut map = Undisturbed::new(self.rules()?);
         for (site, rule) in rules {
             let Some(rule) = rule.pack() else { continue };
             map.insert([site.space, site.addr], rule, 0).map_err(ask)?;
@@ -40,8 +41,9 @@ impl Probes {
     /// When there is no room, or the map cannot be written. Walks through the object then ask each
     /// time: slower, nothing lost.
     pub fn give_table(&mut self, table: u32, rows: &[Row]) -> Result<(), ProbeError> {
-        let mut map: HashMap<&mut MapData, [u32; 2], Chunk> =
+        let map: HashMap<&mut MapData, [u32; 2], Chunk> =
             HashMap::try_from(self.map_mut(TABLES)?).map_err(ask)?;
+        let mut map = Undisturbed::new(map);
         for (number, rows) in (0_u32..).zip(rows.chunks(CHUNK_ROWS)) {
             let mut chunk = [u64::MAX; CHUNK_ROWS];
             for (word, row) in chunk.iter_mut().zip(rows) {
@@ -92,11 +94,12 @@ impl Probes {
     /// # Errors
     /// When the map cannot be read.
     pub fn take_rules(&mut self, space: u64, start: u64, end: u64) -> Result<(), ProbeError> {
-        let mut rules = self.rules()?;
+        let rules = self.rules()?;
         let is_void = |addr: u64| start < addr && addr <= end;
         let sites = rules.keys().filter_map(Result::ok);
         let void: Vec<[u64; 2]> =
             sites.filter(|[of, addr]| *of == space && is_void(*addr)).collect();
+        let mut rules = Undisturbed::new(rules);
         for site in void {
             // It may have gone out by itself.
             let _ = rules.remove(&site);
@@ -108,8 +111,8 @@ impl Probes {
         HashMap::try_from(self.map_mut(RULES)?).map_err(ask)
     }
 
-    fn regions(&mut self) -> Result<LpmTrie<&mut MapData, [u8; 16], [u64; 2]>, ProbeError> {
-        LpmTrie::try_from(self.map_mut(REGIONS)?).map_err(ask)
+    fn regions(&mut self) -> Result<Undisturbed<Regions<'_>>, ProbeError> {
+        LpmTrie::try_from(self.map_mut(REGIONS)?).map(Undisturbed::new).map_err(ask)
     }
 
     fn map_mut(&mut self, name: &'static str) -> Result<&mut aya::maps::Map, ProbeError> {

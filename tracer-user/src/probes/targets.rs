@@ -11,6 +11,7 @@ use tracer_common::{decode::Hold, event::FIRST_SPACE};
 use super::{
     ProbeError, Probes, attach,
     guard::{self, Guard},
+    undisturbed::Undisturbed,
 };
 
 const TARGETS: &str = "TARGETS";
@@ -132,12 +133,14 @@ impl Probes {
 fn table<'a, K: aya::Pod>(
     ebpf: &'a mut Ebpf,
     name: &'static str,
-) -> Result<HashMap<&'a mut MapData, K, u64>, ProbeError> {
-    HashMap::try_from(ebpf.map_mut(name).ok_or(ProbeError::Absent { name })?).map_err(ask)
+) -> Result<Undisturbed<HashMap<&'a mut MapData, K, u64>>, ProbeError> {
+    let map = ebpf.map_mut(name).ok_or(ProbeError::Absent { name })?;
+    HashMap::try_from(map).map(Undisturbed::new).map_err(ask)
 }
 
-pub(super) fn state(ebpf: &mut Ebpf) -> Result<Array<&mut MapData, u64>, ProbeError> {
-    Array::try_from(ebpf.map_mut(STATE).ok_or(ProbeError::Absent { name: STATE })?).map_err(ask)
+pub(super) fn state(ebpf: &mut Ebpf) -> Result<Undisturbed<Array<&mut MapData, u64>>, ProbeError> {
+    let map = ebpf.map_mut(STATE).ok_or(ProbeError::Absent { name: STATE })?;
+    Array::try_from(map).map(Undisturbed::new).map_err(ask)
 }
 
 pub(super) fn ask(error: MapError) -> ProbeError {

@@ -14,6 +14,7 @@ use crate::target::process::Process;
 
 use super::generated::{GeneratedNames, Tables, is_dump};
 use super::roots::Roots;
+use super::vdso;
 
 /// Number of an object, valid with the [`Binder`] that gave it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -55,9 +56,10 @@ impl Bound {
 #[derive(Debug)]
 pub enum ObjectKind {
     /// A file; kept open, so its names can be read after it was deleted and unmapped, and
-    /// its inode number is not given to another. `None` when it could not be opened.
+    /// its inode number is not given to another. `None` when it could not be opened. Of the vDSO, a
+    /// copy.
     File(Option<File>),
-    /// Code that the kernel lends: the vDSO.
+    /// Other code that the kernel lends.
     Kernel,
     /// Memory without a file, where code was generated.
     Anonymous,
@@ -234,7 +236,7 @@ impl Binder {
             return Bound { address, object: None, offset: address, space: Some(space), seen: 0 };
         }
         let object = self.id(process, &mapping);
-        if !mapping.has_file() {
+        if !mapping.has_file() && mapping.path != vdso::NAME {
             return self.without_file(space, process, address, Some(object));
         }
         let offset = mapping.offset.wrapping_add(address - mapping.start);
@@ -304,7 +306,9 @@ impl Binder {
         }
         let kind = if mapping.has_file() {
             ObjectKind::File(open_mapped(process.shown_as(), mapping).ok())
-        } else if matches!(name.as_str(), "[vdso]" | "[vsyscall]" | "[uprobes]") {
+        } else if name == vdso::NAME {
+            ObjectKind::File(vdso::copy(mapping).ok())
+        } else if matches!(name.as_str(), "[vsyscall]" | "[uprobes]") {
             ObjectKind::Kernel
         } else {
             ObjectKind::Anonymous

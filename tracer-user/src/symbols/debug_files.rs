@@ -31,9 +31,9 @@ const LONGEST_ID: usize = 64;
 
 /// What an object says of the file that was split from it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Link<'a> {
+pub(crate) struct Link<'a> {
     /// A file name without folders.
-    name: &'a OsStr,
+    pub(crate) name: &'a OsStr,
     /// CRC-32 of the file.
     checksum: u32,
 }
@@ -63,7 +63,7 @@ pub(super) fn folders(object: &Object) -> Vec<PathBuf> {
     below_root.into_iter().chain([Path::new("/").join(DEBUG)]).collect()
 }
 
-fn by_build_id(id: &[u8]) -> Option<PathBuf> {
+pub(crate) fn by_build_id(id: &[u8]) -> Option<PathBuf> {
     if !(SHORTEST_ID..=LONGEST_ID).contains(&id.len()) {
         return None;
     }
@@ -72,7 +72,7 @@ fn by_build_id(id: &[u8]) -> Option<PathBuf> {
 }
 
 /// Where a linked file may lie; relative to a root.
-fn by_link(name: &OsStr, object: &Path) -> Vec<PathBuf> {
+pub(crate) fn by_link(name: &OsStr, object: &Path) -> Vec<PathBuf> {
     let Some(folder) = object.parent().and_then(|folder| folder.strip_prefix("/").ok()) else {
         return Vec::new();
     };
@@ -88,7 +88,7 @@ fn by_link(name: &OsStr, object: &Path) -> Vec<PathBuf> {
 }
 
 /// The section `.gnu_debuglink`: a name, its end, padding up to four bytes, a checksum.
-fn debug_link(section: &[u8]) -> Option<Link<'_>> {
+pub(crate) fn debug_link(section: &[u8]) -> Option<Link<'_>> {
     let len = section.iter().position(|byte| *byte == 0)?;
     let name = OsStr::from_bytes(&section[..len]);
     let at = (len + 1).next_multiple_of(4);

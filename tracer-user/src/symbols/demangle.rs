@@ -8,11 +8,11 @@ use std::fmt::{self, Write};
 use cpp_demangle::Symbol;
 
 /// Bytes of a name at the most; what is beyond is cut off.
-const LONGEST: usize = 16 * 1024;
+pub(crate) const LONGEST: usize = 16 * 1024;
 
 /// The name that this symbol stands for, in C++ and Rust, and in Swift where the tool was built for
 /// it; any other symbol without its version.
-pub(super) fn demangle(symbol: &str) -> String {
+pub(crate) fn demangle(symbol: &str) -> String {
     let symbol = without_version(symbol);
     if symbol.len() <= LONGEST {
         let mut name = Bounded(String::new());

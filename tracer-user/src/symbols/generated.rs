@@ -21,7 +21,7 @@ use crate::target::process::{Process, Status};
 
 /// An address, and how far the names were written when it was seen: bytes of the table of text,
 /// or the time.
-pub(super) type Query = (u64, u64);
+pub(crate) type Query = (u64, u64);
 
 /// Addresses that are bound before the table is looked for again where there was none.
 const LOOK_AGAIN: u32 = 256;
@@ -116,7 +116,7 @@ impl GeneratedNames {
 }
 
 /// Who is user 0 in a user namespace: lines of first user within, first user here, and how many.
-fn root_id(uid_map: &str) -> Option<u32> {
+pub(crate) fn root_id(uid_map: &str) -> Option<u32> {
     uid_map.lines().find_map(|line| {
         let mut fields = line.split_whitespace();
         let (within, here) = (fields.next()?, fields.next()?);
@@ -176,8 +176,8 @@ impl Tables<'_> {
 
 /// A name of generated code, taken apart.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Name {
-    pub(super) function: String,
+pub(crate) struct Name {
+    pub(crate) function: String,
     /// Where the function begins.
     pub(super) file: Option<String>,
     pub(super) line: Option<u32>,
@@ -195,7 +195,7 @@ const ANONYMOUS: &str = "(anonymous)";
 impl Name {
     /// `JS:*leak /app/leak.js:3:17` of V8 and `py::leak:/app/leak.py` of CPython have a function and
     /// a place. Any other name is a function's.
-    fn read(text: &str) -> Self {
+    pub(crate) fn read(text: &str) -> Self {
         let whole = || Self { function: text.to_owned(), file: None, line: None };
         v8(text).or_else(|| python(text)).unwrap_or_else(whole)
     }
@@ -215,6 +215,9 @@ fn v8(text: &str) -> Option<Name> {
 
 fn python(text: &str) -> Option<Name> {
     let (function, file) = text.strip_prefix("py::")?.split_once(':')?;
+    if function.is_empty() {
+        return None;
+    }
     Some(Name { function: function.to_owned(), file: Some(file.to_owned()), line: None })
 }
 
@@ -261,6 +264,7 @@ mod tests {
             "JS:",
             "py::",
             "py::x",
+            "py:::/app/a.py",
         ] {
             check(text, text, None, None);
         }

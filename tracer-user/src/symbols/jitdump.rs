@@ -30,7 +30,7 @@ const LONGEST_NAME: u64 = 16 * 1024;
 
 /// The names at `queries`, which must be sorted, as of the time when each address was seen: the
 /// last that was written until then, else the first after.
-pub(super) fn lookup(dump: impl BufRead, queries: &[Query]) -> FxHashMap<Query, String> {
+pub(crate) fn lookup(dump: impl BufRead, queries: &[Query]) -> FxHashMap<Query, String> {
     let mut names = FxHashMap::default();
     // What is cut off or broken ends the reading; what was read until then holds.
     let _ = read(dump, |loaded| {

@@ -25,7 +25,8 @@ pub(super) fn unpack(elf: &Elf) -> Option<File> {
     unpacked(packed, LARGEST).ok()
 }
 
-fn unpacked(packed: &[u8], largest: u64) -> io::Result<File> {
+/// The bytes that these were packed from, as a file; an error where they are more than `largest`.
+pub(crate) fn unpacked(packed: &[u8], largest: u64) -> io::Result<File> {
     let stream = Stream::new_stream_decoder(DECODER_MEMORY, 0)?;
     let mut unpacked = XzDecoder::new_stream(packed, stream).take(largest + 1);
     let mut file = File::from(memfd_create(c"outlive-symbols", MFdFlags::MFD_CLOEXEC)?);

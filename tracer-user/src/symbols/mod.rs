@@ -6,14 +6,16 @@
 //! mapped, whether or not it still has a path.
 
 mod binder;
-mod debug_files;
-mod demangle;
-mod generated;
-mod jitdump;
-mod mini_debug;
-mod object_names;
-mod perf_map;
+mod compressed;
+pub(crate) mod debug_files;
+pub(crate) mod demangle;
+pub(crate) mod generated;
+pub(crate) mod jitdump;
+pub(crate) mod mini_debug;
+pub(crate) mod object_names;
+pub(crate) mod perf_map;
 mod roots;
+mod vdso;
 
 use rustc_hash::FxHashMap;
 

@@ -8,7 +8,7 @@ use blazesym::symbolize::source::{Elf as ElfSource, Source};
 use blazesym::symbolize::{CodeInfo, Input, Reason, Sym, Symbolized, Symbolizer};
 
 use super::demangle::demangle;
-use super::{Bound, Frame, Object, ObjectKind, debug_files, mini_debug, nameless};
+use super::{Bound, Frame, Object, ObjectKind, compressed, debug_files, mini_debug, nameless};
 use crate::target::elf::{Elf, FileOffset, ObjectAddr};
 use crate::target::objects::path_of;
 
@@ -77,7 +77,7 @@ fn has_debug_info(elf: &Elf) -> bool {
 }
 
 /// The functions at each of these addresses, as this file knows them; empty where it knows none.
-fn found_at(file: &File, folders: &[PathBuf], addrs: &[u64]) -> Vec<Vec<Frame>> {
+pub(crate) fn found_at(file: &File, folders: &[PathBuf], addrs: &[u64]) -> Vec<Vec<Frame>> {
     let mut answers: Vec<Answer> = vec![Answer::Refused; addrs.len()];
     let left = |answers: &[Answer]| {
         let refused = |at: &usize| matches!(answers[*at], Answer::Refused);
@@ -86,7 +86,8 @@ fn found_at(file: &File, folders: &[PathBuf], addrs: &[u64]) -> Vec<Vec<Frame>> 
     // First with debug information, which may be broken where the symbols are not. Where there is
     // none, the symbolizer would look for a debug file by itself, and ask nobody who may read it.
     let elf = Elf::open(file);
-    for debug_syms in [true, false] {
+    let is_safe = elf.as_ref().is_ok_and(|elf| compressed::are_whole(elf, file));
+    for debug_syms in [true, false].into_iter().filter(|_| is_safe) {
         if debug_syms && !elf.as_ref().is_ok_and(has_debug_info) {
             continue;
         }

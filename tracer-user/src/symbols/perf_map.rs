@@ -16,7 +16,7 @@ const LONGEST_LINE: u64 = 16 * 1024;
 /// The names at `queries`, which must be sorted. The memory of discarded code is used again, so a
 /// later line replaces an earlier one, as far as both were there when the address was seen. What
 /// was not there yet is named by the first line that came: runtimes write some time after.
-pub(super) fn lookup(mut map: impl BufRead, queries: &[Query]) -> FxHashMap<Query, String> {
+pub(crate) fn lookup(mut map: impl BufRead, queries: &[Query]) -> FxHashMap<Query, String> {
     let mut names = FxHashMap::default();
     let mut line = Vec::new();
     let mut place = 0;

@@ -4,6 +4,7 @@ mod generated;
 use std::fs;
 
 use super::*;
+use crate::target::elf::{Elf, Table};
 use crate::target::process::Process;
 use crate::target::test_program::Folder;
 
@@ -232,7 +233,7 @@ fn an_address_that_is_no_code_keeps_its_place_in_the_stack() {
 }
 
 #[test]
-fn the_kernel_s_code_has_a_name_without_a_file() {
+fn functions_of_the_vdso_have_names() {
     let folder = Folder::new();
     let mut program =
         folder.run("#include <stdio.h>\nint main(void) { getchar(); return 0; }", &[]);
@@ -243,7 +244,17 @@ fn the_kernel_s_code_has_a_name_without_a_file() {
             break addr;
         }
     };
-    let frames = names(&process, vdso + 0x600);
+    let mut binder = Binder::default();
+    let bound = binder.bind(SPACE, &process, vdso + 1);
+    assert_eq!((bound.offset, bound.space), (0, None));
+    let object = binder.object(bound.object.expect("it is executable")).expect("just bound");
+    let ObjectKind::File(Some(file)) = &object.kind else { panic!("{object:?}") };
+    let elf = Elf::open(file).expect("an object file");
+    let time = elf.functions(Table::Dynamic, |name| name == "__vdso_time").expect("it has symbols");
+    let time = time.first().expect("every kernel has it").addr.0;
+    let frames = names(&process, vdso + time + 2);
     assert_eq!(frames[0].object.as_deref(), Some("[vdso]"));
+    assert!(matches!(functions(&frames)[..], ["time" | "__vdso_time"]), "{frames:?}");
+    assert_eq!(frames[0].offset, time + 1);
     program.go_on();
 }

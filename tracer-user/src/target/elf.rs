@@ -4,6 +4,8 @@
 //! Places are converted by program headers only. Section headers say nothing about what is
 //! loaded, and linkers differ in them (lld, `-z noseparate-code`, `-Ttext-segment`).
 
+mod compressed;
+mod notes;
 mod parts;
 mod variables;
 
@@ -12,14 +14,16 @@ use std::fs::File;
 
 use memmap2::Mmap;
 use object::elf::{
-    ELFCLASS32, ELFMAG, ET_EXEC, FileHeader64, NT_GNU_BUILD_ID, PF_X, PT_INTERP, PT_LOAD, PT_NOTE,
-    ProgramHeader64, Rela64, SHF_COMPRESSED, SHN_UNDEF, SHT_DYNSYM, SHT_SYMTAB, STB_GLOBAL,
-    STB_LOCAL, STB_WEAK, STT_FUNC, STT_GNU_IFUNC, STV_HIDDEN, STV_INTERNAL, Sym64,
+    ELFCLASS32, ELFMAG, ET_EXEC, FileHeader64, PF_X, PT_INTERP, PT_LOAD, Rela64, SHF_COMPRESSED,
+    SHN_UNDEF, SHT_DYNSYM, SHT_SYMTAB, STB_GLOBAL, STB_LOCAL, STB_WEAK, STT_FUNC, STT_GNU_IFUNC,
+    STV_HIDDEN, STV_INTERNAL, Sym64,
 };
 use object::read::elf::{
     FileHeader as _, ProgramHeader as _, Rela as _, SectionHeader as _, Sym as _,
 };
 use object::{LittleEndian, SectionIndex, SymbolIndex};
+
+pub use self::compressed::Compressed;
 
 /// Address as the object file states it (`p_vaddr`, `st_value`, DWARF).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -92,6 +96,10 @@ pub enum Pointee {
     Elsewhere(String),
 }
 
+/// Program headers that are read. The kernel starts no program that has more (64 KiB of them), and
+/// linkers write a dozen.
+const MOST_HEADERS: usize = 1170;
+
 /// A range of the file that is loaded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Segment {
@@ -151,6 +159,7 @@ impl<Data: AsRef<[u8]>> Elf<Data> {
             return Err(ElfError::BigEndian);
         }
         let headers = header.program_headers(LittleEndian, bytes)?;
+        let headers = &headers[..headers.len().min(MOST_HEADERS)];
         let segments = headers
             .iter()
             .filter(|header| header.p_type(LittleEndian) == PT_LOAD)
@@ -168,7 +177,7 @@ impl<Data: AsRef<[u8]>> Elf<Data> {
             entry: ObjectAddr(header.e_entry(LittleEndian)),
             asks_for_loader,
             is_program: asks_for_loader || header.e_type(LittleEndian) == ET_EXEC,
-            build_id: headers.iter().find_map(|header| build_id(header, bytes)),
+            build_id: notes::build_id(headers, bytes),
             data,
         })
     }
@@ -234,8 +243,12 @@ impl<Data: AsRef<[u8]>> Elf<Data> {
         let bytes = self.data.as_ref();
         let header = FileHeader64::<LittleEndian>::parse(bytes)?;
         let sections = header.sections(LittleEndian, bytes)?;
+        // More entries than the file has room for are the same ones again and again.
+        let mut left = bytes.len() / size_of::<Rela64<LittleEndian>>();
         for section in sections.iter() {
             let Some((relocations, link)) = section.rela(LittleEndian, bytes)? else { continue };
+            let Some(still) = left.checked_sub(relocations.len()) else { return Ok(None) };
+            left = still;
             let at = |it: &&Rela64<LittleEndian>| it.r_offset(LittleEndian) == slot.0;
             let Some(relocation) = relocations.iter().find(at) else { continue };
             let index = relocation.r_sym(LittleEndian, false);
@@ -263,16 +276,22 @@ impl<Data: AsRef<[u8]>> Elf<Data> {
         let header = FileHeader64::<LittleEndian>::parse(bytes);
         let sections = header.and_then(|header| header.sections(LittleEndian, bytes));
         let Ok(sections) = sections else { return found };
-        let addrs: BTreeSet<ObjectAddr> = addrs.iter().copied().collect();
+        // Those that have no name yet: of symbols that all cover everything, one is looked at.
+        let mut addrs: BTreeSet<ObjectAddr> = addrs.iter().copied().collect();
         for table in [SHT_SYMTAB, SHT_DYNSYM] {
             let Ok(symbols) = sections.symbols(LittleEndian, bytes, table) else { continue };
             for symbol in symbols.iter().filter(|symbol| defined_function(symbol).is_some()) {
                 let start = symbol.st_value(LittleEndian);
                 let end = start.saturating_add(symbol.st_size(LittleEndian));
-                for addr in addrs.range(ObjectAddr(start)..ObjectAddr(end)) {
-                    if let Ok(name) = symbols.symbol_name(LittleEndian, symbol) {
-                        found.entry(*addr).or_insert(name);
-                    }
+                let mut covered = addrs.range(ObjectAddr(start)..ObjectAddr(end)).peekable();
+                if covered.peek().is_none() {
+                    continue;
+                }
+                let Ok(name) = symbols.symbol_name(LittleEndian, symbol) else { continue };
+                let covered: Vec<ObjectAddr> = covered.copied().collect();
+                for addr in covered {
+                    addrs.remove(&addr);
+                    found.insert(addr, name);
                 }
             }
         }
@@ -365,19 +384,6 @@ fn defined_function(symbol: &Sym64<LittleEndian>) -> Option<(FunctionKind, bool)
         STT_GNU_IFUNC => Some((FunctionKind::Indirect, is_shared)),
         _ => None,
     }
-}
-
-fn build_id(header: &ProgramHeader64<LittleEndian>, bytes: &[u8]) -> Option<Vec<u8>> {
-    if header.p_type(LittleEndian) != PT_NOTE {
-        return None;
-    }
-    let mut notes = header.notes(LittleEndian, bytes).ok()??;
-    while let Ok(Some(note)) = notes.next() {
-        if note.name() == b"GNU" && note.n_type(LittleEndian) == NT_GNU_BUILD_ID {
-            return Some(note.desc().to_vec());
-        }
-    }
-    None
 }
 
 #[cfg(test)]

@@ -8,14 +8,16 @@
 //! pointer: the kernel side is told which.
 
 mod finish;
+mod known_code;
 mod regions;
 mod rule;
+mod survey;
 mod table;
 
 #[cfg(test)]
 mod tests;
 
-use std::{collections::VecDeque, fs::File, os::unix::fs::FileExt as _};
+use std::collections::VecDeque;
 
 use rustc_hash::FxHashMap;
 use tracer_common::{
@@ -25,15 +27,17 @@ use tracer_common::{
     unwind::{CallSite, Rule, generated, stretch},
 };
 
+pub(crate) use self::table::Table;
 pub use self::{
     finish::Site,
     regions::{Covered, NewTable},
+    survey::Survey,
 };
 
 use self::{
     finish::{Copied, Frame, finish},
+    known_code::{returns_from_signal, trampoline},
     regions::Regions,
-    table::Table,
 };
 use crate::{
     symbols::{Binder, Bound, ObjectId, ObjectKind},
@@ -140,7 +144,12 @@ impl Unwinder {
                     }
                     met_new_code |=
                         bound.space.is_none() && !self.regions.has(space, bound.address);
-                    self.site(&bound, binder)
+                    match self.site(&bound, binder) {
+                        Site::Guessed if bound.space.is_some() => {
+                            trampoline(process, return_addr).map_or(Site::Guessed, Site::Said)
+                        }
+                        site => site,
+                    }
                 })
             };
             let finished = finish(&mut frames, begun.frame, &begun.copied, site);
@@ -243,16 +252,6 @@ impl Unwinder {
             rule.or_else(|| returns_from_signal(file, bound.offset + 1).then_some(Rule::SIGNAL));
         rule.map_or(Site::Guessed, Site::Said)
     }
-}
-
-/// Is this the code through which a signal handler returns? A C library without tables has it as
-/// well; it is known by its instructions, as debuggers know it.
-fn returns_from_signal(file: &File, offset: u64) -> bool {
-    let mut code = [0; 9];
-    let Ok(()) = file.read_exact_at(&mut code, offset) else { return false };
-    // mov $15, %rax; syscall. Or with %eax.
-    code == [0x48, 0xc7, 0xc0, 15, 0, 0, 0, 0x0f, 0x05]
-        || code[..7] == [0xb8, 15, 0, 0, 0, 0x0f, 0x05]
 }
 
 fn open(binder: &Binder, id: ObjectId) -> Table {

@@ -5,9 +5,10 @@
 use std::fs::File;
 
 use gimli::{
-    BaseAddresses, DebugFrame, EhFrame, EndianSlice, FrameDescriptionEntry, LittleEndian,
-    Operation, UnwindContext, UnwindExpression, UnwindSection,
+    BaseAddresses, CommonInformationEntry, DebugFrame, EhFrame, EndianSlice, FrameDescriptionEntry,
+    LittleEndian, Operation, UnwindContext, UnwindExpression, UnwindOffset, UnwindSection,
 };
+use rustc_hash::FxHashMap;
 use tracer_common::unwind::{Row, Rule};
 
 use super::rule::{Operations, simplified};
@@ -19,9 +20,13 @@ type Bytes<'a> = EndianSlice<'a, LittleEndian>;
 /// million.
 const MOST_ROWS: usize = 8 << 20;
 
+/// Of a section, this many times its length is read at the most. Each function is read with what it
+/// shares with others, which is about as long as itself in what compilers write.
+const MOST_TIMES: usize = 16;
+
 /// What an object says of its code.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(super) struct Table {
+pub(crate) struct Table {
     /// By place in the file, no two at the same.
     rows: Vec<Row>,
 }
@@ -33,7 +38,7 @@ impl Table {
     }
 
     /// The table of this object.
-    pub(super) fn compile<Data: AsRef<[u8]>>(elf: &Elf<Data>) -> Self {
+    pub(crate) fn compile<Data: AsRef<[u8]>>(elf: &Elf<Data>) -> Self {
         let mut functions = Vec::new();
         let mut bases = BaseAddresses::default();
         if let Some((at, bytes)) = elf.section(".eh_frame") {
@@ -43,12 +48,12 @@ impl Table {
             }
             let mut frame = EhFrame::new(bytes, LittleEndian);
             frame.set_address_size(8);
-            read(&frame, &bases, &mut functions);
+            read(&frame, bytes.len(), &bases, &mut functions);
         }
         if let Some((_, bytes)) = elf.section(".debug_frame") {
             let mut frame = DebugFrame::new(bytes, LittleEndian);
             frame.set_address_size(8);
-            read(&frame, &bases, &mut functions);
+            read(&frame, bytes.len(), &bases, &mut functions);
         }
         // Where both say something of a function, the first of them is what it is unwound by.
         functions.sort_by_key(|function| function.start);
@@ -99,13 +104,13 @@ impl Table {
     }
 
     /// The rule of the code at this place of the file; `None` where the object says nothing.
-    pub(super) fn rule(&self, offset: u64) -> Option<Rule> {
+    pub(crate) fn rule(&self, offset: u64) -> Option<Rule> {
         let after = self.rows.partition_point(|row| u64::from(row.offset()) <= offset);
         Rule::unpack(self.rows.get(after.checked_sub(1)?)?.rule())
     }
 
     /// The rows, by place in the file.
-    pub(super) fn rows(&self) -> &[Row] {
+    pub(crate) fn rows(&self) -> &[Row] {
         &self.rows
     }
 }
@@ -117,9 +122,10 @@ struct Function {
     rows: Vec<(u64, Rule)>,
 }
 
-/// Adds the functions that a section describes, as far as it can be read.
+/// Adds the functions that a section of this length describes, as far as it can be read.
 fn read<'a, Section: UnwindSection<Bytes<'a>>>(
     section: &Section,
+    len: usize,
     bases: &BaseAddresses,
     functions: &mut Vec<Function>,
 ) where
@@ -127,13 +133,24 @@ fn read<'a, Section: UnwindSection<Bytes<'a>>>(
 {
     let mut context = UnwindContext::new();
     let mut entries = section.entries(bases);
-    let mut n_rows = 0;
+    let mut rows_left = MOST_ROWS;
+    let mut bytes_left = len.saturating_mul(MOST_TIMES);
+    let mut shared: FxHashMap<usize, gimli::Result<CommonInformationEntry<_>>> =
+        FxHashMap::default();
     while let Ok(Some(entry)) = entries.next() {
         let gimli::CieOrFde::Fde(partial) = entry else { continue };
-        let Ok(entry) = partial.parse(Section::cie_from_offset) else { continue };
+        let entry = partial.parse(|section, bases, offset| {
+            let cie = || section.cie_from_offset(bases, offset);
+            shared.entry(UnwindOffset::into(offset)).or_insert_with(cie).clone()
+        });
+        let Ok(entry) = entry else { continue };
+        let n_read = entry.entry_len().saturating_add(entry.cie().entry_len());
+        let Some(fewer) = bytes_left.checked_sub(n_read) else { return };
+        bytes_left = fewer;
         let rows = rows(section, bases, &entry, &mut context);
-        n_rows += rows.len();
-        if rows.is_empty() || n_rows > MOST_ROWS {
+        let Some(fewer) = rows_left.checked_sub(rows.len()) else { return };
+        rows_left = fewer;
+        if rows.is_empty() {
             continue;
         }
         let start = entry.initial_address();
@@ -156,7 +173,9 @@ fn rows<'a, Section: UnwindSection<Bytes<'a>>>(
     let is_signal = entry.cie().is_signal_trampoline();
     let mut rules = Vec::new();
     let Ok(mut table) = entry.rows(section, bases, context) else { return rules };
-    while let Ok(Some(row)) = table.next_row() {
+    while rules.len() <= MOST_ROWS
+        && let Ok(Some(row)) = table.next_row()
+    {
         let rule = simplified(row, is_signal, operations).unwrap_or(Rule::UNKNOWN);
         rules.push((row.start_address(), rule));
     }

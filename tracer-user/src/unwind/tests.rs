@@ -173,6 +173,31 @@ fn an_object_without_tables_has_no_rows() {
     assert_eq!(Table::compile(&Elf::parse(bytes).expect("an object")), Table::default());
 }
 
+/// A table of functions of one byte each, which share an entry of `n_shared` instructions that say
+/// nothing new.
+fn sharing(n_functions: usize, n_shared: usize) -> Table {
+    let source = format!(
+        r#"__asm__(".text\ncode: .zero {n_functions}\n"
+           ".section .eh_frame, \"a\", @progbits\n"
+           "shared: .long 1f - 0f\n0: .long 0\n.byte 1\n.asciz \"zR\"\n"
+           ".byte 1, 0x78, 16, 1, 0x1b, 0xc, 7, 8, 0x90, 1\n.fill {n_shared}, 2, 0x080e\n1:\n"
+           ".set at, 0\n.rept {n_functions}\n"
+           ".long 16\n2: .long 2b - shared\n.long code - . + at\n.long 1\n"
+           ".byte 0, 0xe, 16 + 8 * (at % 2), 0\n.set at, at + 1\n.endr\n");"#
+    );
+    let flags = ["-shared", "-nostdlib", "-fno-asynchronous-unwind-tables"];
+    let bytes = fs::read(Folder::new().compile("sharing.so", &source, &flags)).expect("just made");
+    Table::compile(&Elf::parse(bytes).expect("an object"))
+}
+
+#[test]
+fn what_functions_share_is_not_read_without_end() {
+    // Each has another rule, and behind the last there is none.
+    assert_eq!(sharing(1000, 1).rows().len(), 1001);
+    let n_rows = sharing(1000, 10_000).rows().len();
+    assert!((17..100).contains(&n_rows), "{n_rows} rows");
+}
+
 proptest! {
     #[test]
     fn no_table_makes_the_compiler_panic(

@@ -18,6 +18,9 @@ const NEEDS: &[(&str, &[&str])] = &[
     ("go", &["golang-go"]),
     ("javac", &["openjdk-17-jdk-headless"]),
     ("redis-server", &["redis-server"]),
+    // It comes with the server; a test calls it.
+    ("redis-benchmark", &["redis-tools"]),
+    ("/usr/bin/sqlite3", &["sqlite3"]),
     ("/usr/sbin/nginx", &["nginx-light"]),
     ("gunicorn", &["gunicorn"]),
     // Its programs are in a folder of their version; the wrappers of Debian are on the path.

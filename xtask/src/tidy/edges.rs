@@ -30,6 +30,11 @@ const MODULES: &[Module] = &[
     Module { name: "interpreters", may_use: &["symbols", "target"] },
     Module { name: "residency", may_use: &["units"] },
     Module { name: "control", may_use: &["units"] },
+    // Every reader of bytes of others, for who feeds them.
+    Module {
+        name: "foreign",
+        may_use: &["control", "report", "residency", "symbols", "target", "unwind"],
+    },
     // Those that put it together.
     Module { name: "session", may_use: EVERYTHING_BELOW_SESSION },
     Module { name: "cli", may_use: EVERYTHING_BELOW_CLI },
@@ -55,8 +60,10 @@ const EVERYTHING_BELOW_SESSION: &[&str] = &[
 ];
 
 /// Words in, exit codes out: the errors of the edge decide the code, and `doctor` asks it.
-const EVERYTHING_BELOW_CLI: &[&str] =
-    &["chain", "control", "exit", "growth", "probes", "report", "session", "target", "units"];
+const EVERYTHING_BELOW_CLI: &[&str] = &[
+    "chain", "control", "exit", "growth", "probes", "report", "session", "target", "units",
+    "unwind",
+];
 
 /// Crates that only some modules may know.
 const CRATES: &[(&str, &[&str])] = &[

@@ -186,7 +186,8 @@ impl Allocators {
         self.search_file(&open_mapped(process.shown_as(), mapping)?, mapping, is_program)
     }
 
-    fn search_file(
+    /// The allocators in this file, which is mapped like this.
+    pub(crate) fn search_file(
         &mut self,
         file: &File,
         mapping: &Mapping,
@@ -235,7 +236,7 @@ impl Allocators {
 }
 
 #[derive(Debug, thiserror::Error)]
-enum SearchError {
+pub(crate) enum SearchError {
     #[error(transparent)]
     Open(#[from] OpenError),
     #[error(transparent)]

@@ -78,13 +78,14 @@ impl Status {
         }
     }
 
-    pub(super) fn parse(bytes: &[u8]) -> Option<Self> {
+    pub(crate) fn parse(bytes: &[u8]) -> Option<Self> {
         let text = String::from_utf8_lossy(bytes);
         let field = |key: &str| {
             text.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix(':')).map(str::trim)
         };
         let number = |key: &str| field(key).and_then(|value| value.parse().ok());
-        let rss = field("VmRSS").and_then(|value| value.strip_suffix(" kB")?.trim().parse().ok());
+        let rss: Option<u64> =
+            field("VmRSS").and_then(|value| value.strip_suffix(" kB")?.trim().parse().ok());
         let stop_in = |key: &str| {
             field(key)
                 .and_then(|mask| u64::from_str_radix(mask, 16).ok())
@@ -101,7 +102,7 @@ impl Status {
             ns_pids: field("NSpid")
                 .map(|ids| ids.split_whitespace().filter_map(|id| id.parse().ok()).collect())
                 .unwrap_or_default(),
-            rss_bytes: rss.map(|kib: u64| kib * 1024),
+            rss_bytes: rss.and_then(|kib| kib.checked_mul(1024)),
             n_threads: number("Threads").unwrap_or(1),
             tracer: number("TracerPid").filter(|pid| *pid != 0),
             seccomp: number("Seccomp").unwrap_or(0),

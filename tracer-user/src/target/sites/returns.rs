@@ -25,6 +25,7 @@ pub(super) fn find<Data: AsRef<[u8]>>(
     let mut seen = BTreeSet::new();
     let mut returns = BTreeSet::new();
     let mut waiting = vec![entry.0];
+    let mut left = ALL_CALLED_LIMIT;
     while let Some(start) = waiting.pop() {
         let mut next = Some(start);
         while let Some(addr) = next {
@@ -35,7 +36,7 @@ pub(super) fn find<Data: AsRef<[u8]>>(
                 return Err(SiteError::Returns("too much code"));
             }
             let instruction = decode(elf, addr)?;
-            next = follow(elf, &instruction, &mut waiting, is_probed)?;
+            next = follow(elf, &instruction, &mut waiting, &mut left, is_probed)?;
             if is_return(&instruction) {
                 returns.insert(ObjectAddr(addr));
             }
@@ -63,10 +64,13 @@ fn follow<Data: AsRef<[u8]>>(
     elf: &Elf<Data>,
     instruction: &Instruction,
     waiting: &mut Vec<u64>,
+    left: &mut usize,
     is_probed: &dyn Fn(&str) -> bool,
 ) -> Result<Option<u64>, SiteError> {
     match instruction.flow_control() {
-        FlowControl::Call if never_returns(elf, instruction.near_branch_target(), 0) => Ok(None),
+        FlowControl::Call if never_returns(elf, instruction.near_branch_target(), 0, left) => {
+            Ok(None)
+        }
         // What follows another call that never returns is looked at in vain: it is other code,
         // whose returns are told by their stack pointer.
         FlowControl::Next
@@ -113,16 +117,26 @@ const ENDS: &[&str] = &[
 /// in the calls that it makes.
 const CALLED_LIMIT: usize = 500;
 const CALLED_DEPTH: u32 = 3;
+/// Instructions of called functions that are looked at for one function. Functions that call each
+/// other many times would take as many as there are ways through them.
+const ALL_CALLED_LIMIT: usize = 200_000;
 
 /// Is it certain that a call of the function at `entry` does not return? Behind such a call
-/// other code follows, which is not part of the function.
-fn never_returns<Data: AsRef<[u8]>>(elf: &Elf<Data>, entry: u64, depth: u32) -> bool {
+/// other code follows, which is not part of the function. `left` instructions are looked at.
+fn never_returns<Data: AsRef<[u8]>>(
+    elf: &Elf<Data>,
+    entry: u64,
+    depth: u32,
+    left: &mut usize,
+) -> bool {
     let mut seen = BTreeSet::new();
     let mut waiting = vec![entry];
     while let Some(addr) = waiting.pop() {
         if !seen.insert(addr) {
             continue;
         }
+        let Some(fewer) = left.checked_sub(1) else { return false };
+        *left = fewer;
         let Ok(instruction) = decode(elf, addr) else { return false };
         if seen.len() > CALLED_LIMIT || is_return(&instruction) {
             return false;
@@ -135,7 +149,7 @@ fn never_returns<Data: AsRef<[u8]>>(elf: &Elf<Data>, entry: u64, depth: u32) -> 
             },
             FlowControl::Call
                 if depth < CALLED_DEPTH
-                    && never_returns(elf, instruction.near_branch_target(), depth + 1) => {}
+                    && never_returns(elf, instruction.near_branch_target(), depth + 1, left) => {}
             FlowControl::UnconditionalBranch => waiting.push(instruction.near_branch_target()),
             FlowControl::ConditionalBranch => {
                 waiting.extend([instruction.near_branch_target(), instruction.next_ip()]);
@@ -177,5 +191,18 @@ mod tests {
         let found = find(&elf, gives.addr, &|_| false).expect("its returns");
         // After test (3 bytes) and jz (2).
         assert_eq!(found, [ObjectAddr(gives.addr.0 + 5)]);
+    }
+
+    #[test]
+    fn functions_that_call_each_other_are_not_followed_without_end() {
+        let folder = Folder::new();
+        // As many ways through it as 400 to the power of the depth.
+        let source = "__asm__(\".globl gives\\n.type gives, @function\\n\"\n\
+            \"gives: .rept 400\\n call gives\\n .endr\\n ret\\n\");\n";
+        let path = folder.compile("calls.so", source, &["-shared", "-fPIC", "-Wl,-Bsymbolic"]);
+        let elf = Elf::open(&File::open(path).expect("just made")).expect("an object");
+        let gives = &elf.functions(Table::Dynamic, |name| name == "gives").expect("symbols")[0];
+        let found = find(&elf, gives.addr, &|_| false).expect("its returns");
+        assert_eq!(found, [ObjectAddr(gives.addr.0 + 400 * 5)]);
     }
 }

@@ -1,0 +1,66 @@
+//! Code without an unwind table that is known by its instructions.
+
+use std::{fs::File, os::unix::fs::FileExt as _};
+
+use tracer_common::unwind::{Rule, RuleKind, SavedFramePointer};
+
+use crate::target::process::Process;
+
+/// Is this the code through which a signal handler returns? A C library without tables has it as
+/// well; debuggers know it in the same way.
+pub(super) fn returns_from_signal(file: &File, offset: u64) -> bool {
+    let mut code = [0; 9];
+    let Ok(()) = file.read_exact_at(&mut code, offset) else { return false };
+    // mov $15, %rax; syscall. Or with %eax.
+    code == [0x48, 0xc7, 0xc0, 15, 0, 0, 0, 0x0f, 0x05]
+        || code[..7] == [0xb8, 15, 0, 0, 0, 0x0f, 0x05]
+}
+
+/// Bytes of a trampoline in front of where its call returns to, and behind.
+const BEFORE: u64 = 6;
+const WHOLE: usize = 11;
+
+/// The rule of generated code that does nothing but call. `python3 -X perf` makes a copy of such code
+/// for each function, so that the function has an address; it keeps no frame pointer.
+pub(super) fn trampoline(process: &Process, return_addr: u64) -> Option<Rule> {
+    let mut code = [0; WHOLE];
+    let memory = process.memory().ok()?;
+    memory.read_exact_at(&mut code, return_addr.checked_sub(BEFORE)?).ok()?;
+    trampoline_of(code)
+}
+
+fn trampoline_of(code: [u8; WHOLE]) -> Option<Rule> {
+    // sub $n, %rsp; call *%reg; add $n, %rsp; ret
+    let [0x48, 0x83, 0xec, room, 0xff, 0xd0..=0xd7, 0x48, 0x83, 0xc4, given_back, 0xc3] = code
+    else {
+        return None;
+    };
+    if room != given_back || room % 8 != 0 || room > 0x7f {
+        return None;
+    }
+    let saved = SavedFramePointer::InPlace;
+    Some(Rule { kind: RuleKind::StackPointer, cfa_offset: i32::from(room) + 8, saved })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_trampoline_is_known_whole() {
+        let code = |room, back| [0x48, 0x83, 0xec, room, 0xff, 0xd1, 0x48, 0x83, 0xc4, back, 0xc3];
+        let saved = SavedFramePointer::InPlace;
+        let rule = Rule { kind: RuleKind::StackPointer, cfa_offset: 16, saved };
+        assert_eq!(trampoline_of(code(8, 8)), Some(rule));
+        assert_eq!(trampoline_of(code(0x78, 0x78)).map(|rule| rule.cfa_offset), Some(0x80));
+        assert_eq!(trampoline_of(code(8, 16)), None);
+        assert_eq!(trampoline_of(code(4, 4)), None);
+        // A negative number: it gives room back before the call.
+        assert_eq!(trampoline_of(code(0xf8, 0xf8)), None);
+        for at in (0..WHOLE).filter(|at| ![3, 5, 9].contains(at)) {
+            let mut other = code(8, 8);
+            other[at] ^= 1;
+            assert_eq!(trampoline_of(other), None, "byte {at}");
+        }
+    }
+}
