@@ -122,7 +122,7 @@ fn tools_that_come_and_go_while_a_target_works_are_not_noticed() {
         assert!(workload.line().starts_with("DONE "));
         n_batches += 1;
         // At full speed it would fill the rings, which is another matter.
-        std::thread::sleep(std::time::Duration::from_millis(1));
+        std::thread::sleep(Duration::from_millis(1));
     };
     for _ in 0..5 {
         let mut other = Tool::new(["attach", "-p", &pid, "-i", "50ms"]).with_folder().start();
