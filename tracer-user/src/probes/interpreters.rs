@@ -1,9 +1,12 @@
 //! The threads whose interpreters the kernel side follows.
 
-use aya::{Pod, maps::HashMap};
+use aya::Pod;
 use tracer_common::interpreter::{Interpreter, Threads};
 
-use super::{ProbeError, Probes, undisturbed::Undisturbed};
+use super::{
+    ProbeError, Probes,
+    targets::{ask, state, table},
+};
 
 const INTERPRETERS: &str = "INTERPRETERS";
 const THREADS: &str = "THREADS";
@@ -29,13 +32,9 @@ impl Probes {
         if threads.is_empty() {
             return Ok(());
         }
-        let absent = ProbeError::Absent { name: INTERPRETERS };
-        let map = self.loaded.ebpf.map_mut(INTERPRETERS).ok_or(absent)?;
-        let map: HashMap<_, u32, Entry<Interpreter>> =
-            HashMap::try_from(map).map_err(super::targets::ask)?;
-        let mut map = Undisturbed::new(map);
+        let mut map = table::<u32, Entry<Interpreter>>(&mut self.loaded.ebpf, INTERPRETERS)?;
         for (tid, interpreter) in threads {
-            map.insert(tid, Entry(*interpreter), 0).map_err(super::targets::ask)?;
+            map.insert(tid, Entry(*interpreter), 0).map_err(ask)?;
         }
         drop(map);
         self.follow_interpreters()
@@ -46,18 +45,13 @@ impl Probes {
     /// # Errors
     /// When the map cannot be written.
     pub fn give_threads(&mut self, threads: &Threads) -> Result<(), ProbeError> {
-        let absent = ProbeError::Absent { name: THREADS };
-        let map = self.loaded.ebpf.map_mut(THREADS).ok_or(absent)?;
-        let map: HashMap<_, u64, Entry<Threads>> =
-            HashMap::try_from(map).map_err(super::targets::ask)?;
-        let mut map = Undisturbed::new(map);
-        map.insert(threads.model.space, Entry(*threads), 0).map_err(super::targets::ask)?;
-        drop(map);
+        table::<u64, Entry<Threads>>(&mut self.loaded.ebpf, THREADS)?
+            .insert(threads.model.space, Entry(*threads), 0)
+            .map_err(ask)?;
         self.follow_interpreters()
     }
 
     fn follow_interpreters(&mut self) -> Result<(), ProbeError> {
-        let mut state = super::targets::state(&mut self.loaded.ebpf)?;
-        state.set(INTERPRETED, 1, 0).map_err(super::targets::ask)
+        state(&mut self.loaded.ebpf)?.set(INTERPRETED, 1, 0).map_err(ask)
     }
 }

@@ -45,12 +45,13 @@ impl Told {
         offsets: impl Iterator<Item = u64>,
     ) -> io::Result<()> {
         let meta = file.metadata()?;
-        let is_new = |offset: &u64| self.0.insert((meta.dev(), meta.ino(), *offset));
-        let offsets: Vec<u64> = offsets.filter(is_new).collect();
+        let site = |offset: u64| (meta.dev(), meta.ino(), offset);
+        let offsets: Vec<u64> = offsets.filter(|offset| !self.0.contains(&site(*offset))).collect();
         for part in offsets.chunks(PART) {
             let bytes: Vec<u8> = part.iter().flat_map(|offset| offset.to_ne_bytes()).collect();
             let files = [file.as_raw_fd()];
             send(&socket, &bytes, &[ControlMessage::ScmRights(&files)])?;
+            self.0.extend(part.iter().copied().map(site));
         }
         Ok(())
     }
@@ -201,6 +202,9 @@ mod tests {
         let (here, there) = pair();
         drop(there);
         let file = fs::File::open("/proc/self/exe").expect("the test itself");
-        assert!(Told::default().tell(&here, &file, [1].into_iter()).is_err());
+        let mut told = Told::default();
+        assert!(told.tell(&here, &file, [1].into_iter()).is_err());
+        // What did not arrive was not told.
+        assert!(told.tell(&here, &file, [1].into_iter()).is_err());
     }
 }

@@ -33,6 +33,8 @@ pub use attach::{AttachSite, Attached};
 pub use load::LoadPlan;
 pub use targets::Continued;
 
+use undisturbed::Undisturbed;
+
 /// Why the kernel side could not be brought in place.
 #[derive(Debug, thiserror::Error)]
 pub enum ProbeError {
@@ -246,7 +248,7 @@ impl Probes {
             error: io::Error::other(error),
         };
         let counts = PerCpuArray::<_, u64>::try_from(map).map_err(ask)?;
-        let counts = undisturbed::Undisturbed::new(counts);
+        let counts = Undisturbed::new(counts);
         Count::ALL
             .iter()
             .map(|count| {
@@ -297,7 +299,7 @@ impl Probes {
             error: io::Error::other(error),
         };
         let map = Array::<_, u64>::try_from(map).map_err(ask)?;
-        undisturbed::Undisturbed::new(map).set(0, page, 0).map_err(ask)
+        Undisturbed::new(map).set(0, page, 0).map_err(ask)
     }
 
     /// Takes every breakpoint out of every target: allocations first, so that each block that

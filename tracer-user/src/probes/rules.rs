@@ -8,7 +8,11 @@ use tracer_common::unwind::{
     CHUNK_ROWS, CallSite, Region, Row, Rule, SPACE_BITS, prefixes, region_key,
 };
 
-use super::{ProbeError, Probes, targets::ask, undisturbed::Undisturbed};
+use super::{
+    ProbeError, Probes,
+    targets::{ask, table as table_of},
+    undisturbed::Undisturbed,
+};
 
 const RULES: &str = "RULES";
 const REGIONS: &str = "REGIONS";
@@ -41,9 +45,7 @@ impl Probes {
     /// When there is no room, or the map cannot be written. Walks through the object then ask each
     /// time: slower, nothing lost.
     pub fn give_table(&mut self, table: u32, rows: &[Row]) -> Result<(), ProbeError> {
-        let map: HashMap<&mut MapData, [u32; 2], Chunk> =
-            HashMap::try_from(self.map_mut(TABLES)?).map_err(ask)?;
-        let mut map = Undisturbed::new(map);
+        let mut map = table_of::<[u32; 2], Chunk>(&mut self.loaded.ebpf, TABLES)?;
         for (number, rows) in (0_u32..).zip(rows.chunks(CHUNK_ROWS)) {
             let mut chunk = [u64::MAX; CHUNK_ROWS];
             for (word, row) in chunk.iter_mut().zip(rows) {

@@ -41,7 +41,7 @@ pub enum Continued {
 /// Makes this process the first target.
 pub(super) fn begin(ebpf: &mut Ebpf, pid: u32) -> Result<(), ProbeError> {
     state(ebpf)?.set(NEXT_SPACE, FIRST_SPACE + 1, 0).map_err(ask)?;
-    table::<u32>(ebpf, TARGETS)?.insert(pid, FIRST_SPACE, 0).map_err(ask)
+    table::<u32, u64>(ebpf, TARGETS)?.insert(pid, FIRST_SPACE, 0).map_err(ask)
 }
 
 /// Starts the process that watches over the targets.
@@ -59,7 +59,7 @@ impl Probes {
     /// # Errors
     /// When the kernel has no room for it.
     pub fn adopt(&mut self, pid: u32, space: u64) -> Result<bool, ProbeError> {
-        match table::<u32>(&mut self.loaded.ebpf, TARGETS)?.insert(pid, space, ONLY_NEW) {
+        match table::<u32, u64>(&mut self.loaded.ebpf, TARGETS)?.insert(pid, space, ONLY_NEW) {
             Ok(()) => Ok(true),
             Err(MapError::SyscallError(error))
                 if error.io_error.kind() == io::ErrorKind::AlreadyExists =>
@@ -89,7 +89,7 @@ impl Probes {
     /// A process has ended and is no target any more.
     pub fn forget(&mut self, pid: u32) {
         self.abandon(pid);
-        if let Ok(mut targets) = table::<u32>(&mut self.loaded.ebpf, TARGETS) {
+        if let Ok(mut targets) = table::<u32, u64>(&mut self.loaded.ebpf, TARGETS) {
             // It may have been another's number meanwhile, or never have been there.
             let _ = targets.remove(&pid);
         }
@@ -117,7 +117,7 @@ impl Probes {
     /// # Errors
     /// When the map cannot be written.
     pub fn release(&mut self, process: u32, holds: &[Hold]) -> Result<Continued, ProbeError> {
-        let mut held = table::<u64>(&mut self.loaded.ebpf, HELD)?;
+        let mut held = table::<u64, u64>(&mut self.loaded.ebpf, HELD)?;
         let since = holds.iter().filter_map(|hold| held.get(&hold.0, 0).ok()).min();
         let Some(since) = since else { return Ok(Continued::TooLate) };
         guard::continue_process(process);
@@ -130,10 +130,10 @@ impl Probes {
     }
 }
 
-fn table<'a, K: aya::Pod>(
+pub(super) fn table<'a, K: aya::Pod, V: aya::Pod>(
     ebpf: &'a mut Ebpf,
     name: &'static str,
-) -> Result<Undisturbed<HashMap<&'a mut MapData, K, u64>>, ProbeError> {
+) -> Result<Undisturbed<HashMap<&'a mut MapData, K, V>>, ProbeError> {
     let map = ebpf.map_mut(name).ok_or(ProbeError::Absent { name })?;
     HashMap::try_from(map).map(Undisturbed::new).map_err(ask)
 }

@@ -255,8 +255,7 @@ impl Process {
 
     /// The ids of its threads. Empty when it has ended.
     pub fn threads(&self) -> Vec<u32> {
-        let entries = fs::read_dir(format!("/proc/{}/task", self.pid)).into_iter().flatten();
-        entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok()).collect()
+        threads(self.pid).collect()
     }
 
     /// What changes while it lives: state, threads, memory, seccomp.
