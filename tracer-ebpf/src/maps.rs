@@ -98,10 +98,12 @@ pub static HELD: HashMap<u64, u64> = HashMap::with_max_entries(1024, 0);
 
 /// Single words; see the constants.
 #[map]
-pub static STATE: Array<u64> = Array::with_max_entries(5, 0);
+pub static STATE: Array<u64> = Array::with_max_entries(6, 0);
 
 /// Place in [`STATE`]: non-zero once an interpreter was found in a target. Set by the user side.
 pub const INTERPRETED: u32 = 4;
+/// Place in [`STATE`]: how often the user side changed [`RULES`].
+pub const RULES_CHANGED: u32 = 5;
 /// Place in [`STATE`]: number of the next address space; the user side sets the first.
 pub const NEXT_SPACE: u32 = 0;
 /// Place in [`STATE`]: entries of [`BIRTHS`].
@@ -145,6 +147,8 @@ pub struct Scratch {
     pub piece: PieceHead,
     /// A part of the thread's stack.
     pub window: [u64; WINDOW / 8],
+    /// Rules that were used lately.
+    pub recent: [stack::Recent; stack::N_RECENT],
     /// Where the following of an interpreter's frames is.
     pub following: stack::Following,
     /// One of its frames.

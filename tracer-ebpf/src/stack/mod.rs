@@ -2,6 +2,7 @@
 
 mod functions;
 mod pieces;
+mod recent;
 mod table;
 mod walk;
 mod window;
@@ -16,6 +17,7 @@ use tracer_common::{
 use self::walk::{Start, Walk};
 pub use self::{
     functions::{Following, inherit},
+    recent::{N_RECENT, Recent},
     walk::State,
 };
 

@@ -12,7 +12,10 @@ use tracer_common::{
     },
 };
 
-use super::{table, window};
+use super::{
+    recent::{self, Recent},
+    table, window,
+};
 use crate::maps::{RULES, Scratch};
 
 /// Where a walk begins.
@@ -52,6 +55,8 @@ pub struct State {
     pub low: u64,
     pub high: u64,
     pub row: u64,
+    /// How often rules had been changed when it began.
+    changes: u64,
     hash: StackHash,
     n_frames: u64,
 }
@@ -85,6 +90,7 @@ pub fn walk(walk: &mut Walk<'_>, space: u64, start: Start, sp: u64, fp: u64) {
         low: 0,
         high: 0,
         row: 0,
+        changes: recent::changes(),
         hash: StackHash::new().with(space),
         n_frames: 0,
     };
@@ -179,17 +185,31 @@ extern "C" fn step(_round: u32, walk: *mut c_void) -> i64 {
 impl Walk<'_> {
     #[inline(always)]
     fn rule(&mut self) -> Option<Rule> {
-        let State { space, return_addr, .. } = self.scratch.walk;
-        // SAFETY: the value is one word, which is written whole.
-        let word = match unsafe { RULES.get(CallSite { space, addr: return_addr }) } {
-            Some(word) => *word,
-            // SAFETY: as above.
-            None => match unsafe { RULES.get(CallSite { space, addr: generated(return_addr) }) } {
-                Some(word) => *word,
-                None => table::rule(self),
-            },
-        };
+        let State { space, return_addr, changes, .. } = self.scratch.walk;
+        let site = CallSite { space, addr: return_addr };
+        let place = recent::place(site);
+        if let Some(word) = self.scratch.recent[place].rule(site, changes) {
+            return Rule::unpack(word);
+        }
+        let word = self.look_up(site);
+        if word != 0 {
+            self.scratch.recent[place] = Recent::new(site, word, changes);
+        }
         Rule::unpack(word)
+    }
+
+    #[inline(never)]
+    fn look_up(&mut self, site: CallSite) -> u32 {
+        // SAFETY: the value is one word, which is written whole.
+        if let Some(word) = unsafe { RULES.get(site) } {
+            return *word;
+        }
+        let stretch = CallSite { addr: generated(site.addr), ..site };
+        // SAFETY: as above.
+        match unsafe { RULES.get(stretch) } {
+            Some(word) => *word,
+            None => table::rule(self),
+        }
     }
 
     #[inline(always)]

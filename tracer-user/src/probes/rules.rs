@@ -10,13 +10,15 @@ use tracer_common::unwind::{
 
 use super::{
     ProbeError, Probes,
-    targets::{ask, table as table_of},
+    targets::{ask, state, table as table_of},
     undisturbed::Undisturbed,
 };
 
 const RULES: &str = "RULES";
 const REGIONS: &str = "REGIONS";
 const TABLES: &str = "TABLES";
+/// Place in the programs' `STATE`: how often rules were changed here.
+const RULES_CHANGED: u32 = 5;
 
 /// A part of a table, as the map holds it.
 type Chunk = [u64; CHUNK_ROWS];
@@ -36,7 +38,8 @@ impl Probes {
             let Some(rule) = rule.pack() else { continue };
             map.insert([site.space, site.addr], rule, 0).map_err(ask)?;
         }
-        Ok(())
+        drop(map);
+        self.rules_changed()
     }
 
     /// Gives the kernel side the table of an object.
@@ -106,7 +109,15 @@ impl Probes {
             // It may have gone out by itself.
             let _ = rules.remove(&site);
         }
-        Ok(())
+        drop(rules);
+        self.rules_changed()
+    }
+
+    /// Has the programs forget what they keep of rules beside the map.
+    fn rules_changed(&mut self) -> Result<(), ProbeError> {
+        let mut state = state(&mut self.loaded.ebpf)?;
+        let n_changes = state.get(&RULES_CHANGED, 0).map_err(ask)?;
+        state.set(RULES_CHANGED, n_changes + 1, 0).map_err(ask)
     }
 
     fn rules(&mut self) -> Result<HashMap<&mut MapData, [u64; 2], u32>, ProbeError> {

@@ -21,8 +21,14 @@ pub(super) enum Memleak {
 }
 
 impl Memleak {
-    /// The command without arguments.
-    pub(super) fn command(&self) -> Command {
+    /// Has it watch a process until it is told to end.
+    pub(super) fn attach(&self, pid: u32) -> Command {
+        let mut attach = self.command();
+        attach.args(["-p", &pid.to_string(), "3600"]);
+        attach
+    }
+
+    fn command(&self) -> Command {
         match self {
             Self::Installed(name) => command(name),
             Self::Unpacked { root } => {

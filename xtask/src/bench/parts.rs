@@ -1,13 +1,13 @@
 //! Where the time of a traced pair goes: what each program takes by the kernel's own measure,
 //! and the rest, which is traps.
 
-use std::fs::{self, File};
+use std::fs;
 use std::path::Path;
-use std::process::Stdio;
 
 use anyhow::{Context as _, Result, ensure};
 
-use super::{attach, measure};
+use super::attach;
+use super::pairs::Pairs;
 use crate::cmd::Workspace;
 
 /// The programs of a pair, in the order of the path, and what they do.
@@ -18,19 +18,15 @@ const PROGRAMS: [(&str, &str); 3] = [
 ];
 
 /// Measures once more with the kernel's clock running, and prints a table.
-pub(super) fn print(workspace: &Workspace, program: &Path, dir: &Path) -> Result<()> {
+pub(super) fn print(workspace: &Workspace, pairs: &Pairs, dir: &Path) -> Result<()> {
     let messages = dir.join("parts.log");
     let session = dir.join("session-parts");
-    let log = File::create(&messages).with_context(|| messages.display().to_string())?;
-    let pair = measure(
-        program,
-        |pid| {
-            let mut attach = attach(workspace, &session, pid);
-            attach.arg("-v");
-            Some(attach)
-        },
-        Stdio::from(log),
-    )?;
+    let traced = |pid| {
+        let mut attach = attach(workspace, &session, pid);
+        attach.arg("-v");
+        attach
+    };
+    let pair = pairs.logged(traced, &messages)?;
     let text = fs::read_to_string(&messages).with_context(|| messages.display().to_string())?;
     println!("\n| part of a pair, while the kernel measures each run | ns |");
     println!("|---|---|");
