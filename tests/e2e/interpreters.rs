@@ -29,7 +29,7 @@ const CALLERS: &[(&str, &[(&str, &str)])] = &[
     ("Owner.__init__", &[("makes_owner", "    Owner().method()"), ("batch", "    makes_owner()")]),
     ("Owner.method", &[("makes_owner", "    Owner().method()"), ("batch", "    makes_owner()")]),
     ("sort_key", &[("sorts", "    sorted([1], key=sort_key)"), ("batch", "    sorts()")]),
-    ("in_thread", &[("serve", "        in_thread()"), ("Thread.run", "")]),
+    ("in_thread", &[("serve_thread", "        in_thread()"), ("Thread.run", "")]),
     ("in_new_thread", &[("Thread.run", ""), ("Thread._bootstrap_inner", "")]),
     ("coroutine", &[("awaits", "    await coroutine()"), ("Handle._run", "")]),
     ("recursive", &[("recursive", "        recursive(depth - 1)")]),
@@ -120,7 +120,7 @@ fn python_functions_in_a_pid_namespace_of_another_user() {
     ];
     // The folders of the sources may be closed to others.
     let words = ["unshare", "--mount", "sh", "-c", COPIED, "sh"];
-    let copied = workloads().join(SCRIPT).display().to_string();
+    let copied = workloads().join("python").display().to_string();
     let before = [&words[..], &[&copied], &before.concat()].concat();
     // The kernel side does not know what a thread that begins is called in there.
     let program = Program::new("/usr/bin/python3").arg("/mnt/callers.py");
@@ -129,9 +129,10 @@ fn python_functions_in_a_pid_namespace_of_another_user() {
     expect_functions(&measure_running(&workload));
 }
 
-/// Puts the first argument's copy where everybody can read it, in a mount namespace of its own.
-const COPIED: &str = "set -e\nmount -t tmpfs -o mode=755 none /mnt\ncp \"$1\" /mnt/callers.py\n\
-                      chmod 644 /mnt/callers.py\nshift\nexec \"$@\"";
+/// Puts the scripts in the first argument where everybody can read them, in a mount namespace of its
+/// own.
+const COPIED: &str = "set -e\nmount -t tmpfs -o mode=755 none /mnt\ncp \"$1\"/*.py /mnt\n\
+                      chmod 644 /mnt/*.py\nshift\nexec \"$@\"";
 
 fn functions_of_python_3_12() {
     let python = outlive_tests::needs::python_3_12().unwrap();
@@ -141,11 +142,11 @@ fn functions_of_python_3_12() {
 /// In a root folder of its own, with another C library.
 fn in_root(version: &str) {
     let root = python_root(version);
-    let script = Path::new("/callers.py");
-    copy_program(&workloads().join(SCRIPT), &root.join("callers.py"));
-    let program =
-        Program::new(format!("/usr/bin/python{version}")).arg(script.display().to_string());
-    let program = program.arg(NEW_THREADS);
+    for script in ["callers.py", "batch.py"] {
+        copy_program(&workloads().join("python").join(script), &root.join(script));
+    }
+    let python = format!("/usr/bin/python{version}");
+    let program = Program::new(python).arg("/callers.py").arg(NEW_THREADS);
     let workload = Workload::start_under(&inside(&root, ""), &program);
     expect_functions(&measure_running(&workload));
 }

@@ -1,17 +1,16 @@
 """Per batch each of several functions leaves one buffer of a size of its own, in as many ways to call.
 
-The protocol and the account are those of ../c/batch.h. The names of the sites are those of the
-functions that leave the buffers; `frees` leaves none, by the same native stack as `plain`. With
+The names of the sites are those of the functions that leave the buffers; `frees` leaves none, by the same native stack as `plain`. With
 "new-threads" as an argument, each batch begins a thread that leaves one too.
 """
 
 import asyncio
 import functools
 import gc
-import json
-import os
 import sys
 import threading
+
+from batch import serve
 
 kept = []
 account = {}
@@ -124,7 +123,7 @@ def batch():
         begins()
 
 
-def serve():
+def serve_thread():
     while True:
         ask.acquire()
         in_thread()
@@ -132,32 +131,6 @@ def serve():
 
 
 ask, done = threading.Semaphore(0), threading.Semaphore(0)
-threading.Thread(target=serve, daemon=True).start()
+threading.Thread(target=serve_thread, daemon=True).start()
 loop = asyncio.new_event_loop()
-truth = os.environ.get("BATCH_TRUTH")
-truth = os.open(truth, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600) if truth else None
-
-
-def tell(number):
-    if truth is not None:
-        sites = {site: {"blocks": n, "bytes": total} for site, (n, total) in account.items()}
-        os.write(truth, (json.dumps({"batch": number, "sites": sites}) + "\n").encode())
-
-
-tell(0)
-reply = os.environ.get("BATCH_REPLY")
-reply = os.open(reply, os.O_RDWR) if reply else None
-wants_reply = False
-os.write(1, b"READY %d\n" % os.getpid())
-number = 0
-while byte := os.read(0, 1):
-    wants_reply |= byte == b"r"
-    if byte != b"\n":
-        continue
-    number += 1
-    batch()
-    tell(number)
-    os.write(1, b"DONE %d\n" % number)
-    if wants_reply and reply is not None:
-        os.write(reply, b"DONE %d\n" % number)
-    wants_reply = False
+serve(batch, lambda: account)
