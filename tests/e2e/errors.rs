@@ -33,6 +33,7 @@ crate::tests![
     [Bpf, C] a_target_that_is_killed_in_a_batch_ends_the_test,
     [Bpf] a_program_that_cannot_be_started_is_named,
     [Bpf] a_program_that_never_gets_ready_is_named,
+    [Bpf] a_program_that_says_nothing_is_told_what_it_should_say,
 ];
 
 /// A process that waits, as root or as the given options of `setpriv` have it.
@@ -257,4 +258,13 @@ fn a_program_that_never_gets_ready_is_named() {
     let run = Tool::new(["test", "--lines", "--", "true"]).run();
     run.expect_code(5);
     expect_failure(&run, &["READY"]);
+}
+
+fn a_program_that_says_nothing_is_told_what_it_should_say() {
+    let run = Tool::new(["test", "--lines", "--timeout", "1s", "--", "sleep", "100"]).run();
+    expect_failure(&run, &["a line that starts with READY took longer than 1s"]);
+    let service = ["test", "--service", "sleep 100", "--ready-line", "listen(ing)?"];
+    let run = Tool::new(service).args(["--timeout", "1s", "--", "true"]).run();
+    run.expect_code(5);
+    expect_failure(&run, &["a line of its output that matches listen(ing)? took longer than 1s"]);
 }

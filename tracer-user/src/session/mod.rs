@@ -79,6 +79,17 @@ pub enum Ready {
     Tcp(String),
 }
 
+impl Ready {
+    /// What is waited for, as a message says it.
+    fn awaited(&self) -> String {
+        match self {
+            Self::Started => "its start".to_owned(),
+            Self::Line(pattern) => format!("a line of its output that matches {pattern}"),
+            Self::Tcp(address) => format!("a connection to {address}"),
+        }
+    }
+}
+
 /// `outlive test`
 #[derive(Clone, Debug)]
 pub struct TestPlan {

@@ -115,7 +115,8 @@ async fn batches(
         }
         drive.ready().await
     };
-    let what = "getting ready".to_owned();
+    let awaited = ready.map_or_else(|| "a line that starts with READY".to_owned(), Ready::awaited);
+    let what = format!("waiting for {awaited}");
     let readiness = step(get_ready, what, plan.timeout, &mut interrupts, &exit);
     if let Some(ending) = tracer.pump(readiness).await {
         let too_early = match ready {
