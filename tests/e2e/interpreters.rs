@@ -1,7 +1,6 @@
 //! Functions of Python on the stacks: which, where, and between which native frames.
 
 use std::fs;
-use std::path::Path;
 
 use outlive_tests::measure::{Measured, measure, measure_running};
 use outlive_tests::needs::python_root;

@@ -31,6 +31,7 @@ crate::tests![
     [Bpf, C] a_stopped_target_is_let_go_and_stays_stopped,
     [Bpf, C, Strace] a_target_under_strace_is_exact,
     [Bpf, C] a_target_of_a_tracing_parent_is_exact,
+    [Bpf, C] a_target_at_fixed_addresses_is_exact,
     [Bpf, C, Gdb] a_target_under_a_debugger_is_exact,
     [Bpf, C, Gdb] a_debugger_s_breakpoint_where_a_probe_would_be_is_refused,
 ];
@@ -226,6 +227,14 @@ fn a_target_under_strace_is_exact() {
 fn a_target_of_a_tracing_parent_is_exact() {
     let parent = Build::c("traced.c").build();
     measure_running(&Workload::start_under(&[parent], &Program::new(keep()))).expect_exact();
+}
+
+/// As under a debugger. The kernel's page for return probes is not where it is in other processes.
+fn a_target_at_fixed_addresses_is_exact() {
+    let program = Program::new(Build::c("nested_calls.c").build()).arg("keep");
+    let measured = measure_running(&Workload::start_under(&["setarch", "-R"], &program));
+    measured.expect_exact();
+    assert_eq!(measured.session.stack_quality.broken.stacks, 0, "{}", measured.story());
 }
 
 /// A debugger that does this to a process and lets it go on.

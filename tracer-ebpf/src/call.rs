@@ -13,10 +13,10 @@ use tracer_common::{
 };
 
 use crate::{
-    arch::USUAL_TRAMPOLINE,
     config, count, emit,
-    maps::{PARKED, SLOTS, TRAMPOLINE},
+    maps::{PARKED, SLOTS},
     target::{Caller, space_of},
+    task,
 };
 
 /// A call in flight.
@@ -237,6 +237,5 @@ fn returns_to_trampoline(sp: u64) -> bool {
     let Ok(return_addr) = (unsafe { bpf_probe_read_user(sp as *const u64) }) else {
         return false;
     };
-    let page = return_addr & !0xfff;
-    page == USUAL_TRAMPOLINE || TRAMPOLINE.get(0).is_some_and(|known| page == *known)
+    task::probe_page().is_ok_and(|page| page != 0 && page == return_addr & !0xfff)
 }

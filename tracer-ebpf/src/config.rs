@@ -33,6 +33,10 @@ globals! {
     TASK_TGID, task_tgid: u64;
     /// Where `task_struct` has the address space.
     TASK_MM, task_mm: u64;
+    /// Where `mm_struct` has what is known of the page that return probes send the thread to.
+    MM_PROBE_PAGE, mm_probe_page: u64;
+    /// Where that has the page's address.
+    PROBE_PAGE_ADDR, probe_page_addr: u64;
     /// Device of the pid namespace that the target lives in, or zero for the initial one's ids.
     PID_NS_DEV, pid_ns_dev: u64;
     /// Inode of that namespace.

@@ -113,11 +113,6 @@ pub const FIRST_HOLDS: u32 = 2;
 /// Place in [`STATE`]: holds so far.
 pub const N_HOLDS: u32 = 3;
 
-/// Page of the return-probe trampoline in the target, written by the user side once the
-/// target has one.
-#[map]
-pub static TRAMPOLINE: Array<u64> = Array::with_max_entries(1, 0);
-
 /// Buffers for walking a stack. A program can be preempted by a program of another thread
 /// on the same CPU, so one buffer per CPU is not enough: each has a flag that claims it.
 #[map]

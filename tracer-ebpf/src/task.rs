@@ -160,6 +160,21 @@ pub fn registers() -> Result<pt_regs, Count> {
     }
 }
 
+/// The page of this address space that return probes send the thread to; zero while it has none.
+///
+/// # Errors
+/// When it cannot be read.
+#[inline(always)]
+pub fn probe_page() -> Result<u64, Count> {
+    // SAFETY: the helper has no conditions.
+    let task = unsafe { bpf_get_current_task_btf() } as u64;
+    let mm: u64 = field(task, config::task_mm())?;
+    match field(mm, config::mm_probe_page())? {
+        0 => Ok(0),
+        page => field(page, config::probe_page_addr()),
+    }
+}
+
 /// A field of a kernel structure.
 #[inline(always)]
 fn field<T>(base: u64, offset: u64) -> Result<T, Count> {

@@ -69,10 +69,6 @@ pub fn stack_pointer_before(sp: u64) -> u64 {
     sp.wrapping_sub(8)
 }
 
-/// Where the kernel puts the return-probe trampoline unless something is mapped there
-/// already: the last page below the top of a 47-bit address space.
-pub const USUAL_TRAMPOLINE: u64 = 0x7fff_ffff_e000;
-
 /// Numbers of the system calls that change mappings.
 pub const MMAP: u64 = 9;
 /// See [`MMAP`].

@@ -1,6 +1,6 @@
 //! Where the kernel's structures have their fields, from its own type information (BTF).
 //!
-//! The programs read a few fields of `task_struct` and are told the places when they are loaded.
+//! The programs read a few fields and are told the places when they are loaded.
 //! Format: Documentation/bpf/btf.rst of the kernel.
 
 use super::ProbeError;
@@ -19,26 +19,36 @@ const KIND_DATASEC: u32 = 15;
 const KIND_DECL_TAG: u32 = 17;
 const KIND_ENUM64: u32 = 19;
 
-/// Offsets in `task_struct`, in bytes.
+/// Offsets of fields, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct TaskFields {
-    /// The thread's id.
-    pub(super) pid: u64,
-    /// The process's id.
-    pub(super) tgid: u64,
-    /// The address space.
-    pub(super) mm: u64,
+pub(super) struct Fields {
+    /// Of a task, the thread's id.
+    pub(super) task_pid: u64,
+    /// Of a task, the process's id.
+    pub(super) task_tgid: u64,
+    /// Of a task, the address space.
+    pub(super) task_mm: u64,
+    /// Of an address space, what is known of the page that probes have in it.
+    pub(super) mm_probe_page: u64,
+    /// Of that, the page's address.
+    pub(super) probe_page_addr: u64,
 }
 
 /// Those of the kernel that runs.
-pub(super) fn task_fields() -> Result<TaskFields, ProbeError> {
+pub(super) fn fields() -> Result<Fields, ProbeError> {
     let bytes =
         std::fs::read(PATH).map_err(|error| ProbeError::Read { path: PATH.to_owned(), error })?;
     let types = Types::parse(&bytes).ok_or(ProbeError::Types { what: "type information" })?;
-    let field = |name: &'static str| {
-        types.offset("task_struct", name).ok_or(ProbeError::Types { what: name })
+    let field = |of: &str, name: &'static str| {
+        types.offset(of, name).ok_or(ProbeError::Types { what: name })
     };
-    Ok(TaskFields { pid: field("pid")?, tgid: field("tgid")?, mm: field("mm")? })
+    Ok(Fields {
+        task_pid: field("task_struct", "pid")?,
+        task_tgid: field("task_struct", "tgid")?,
+        task_mm: field("task_struct", "mm")?,
+        mm_probe_page: field("mm_struct", "uprobes_state")? + field("uprobes_state", "xol_area")?,
+        probe_page_addr: field("xol_area", "vaddr")?,
+    })
 }
 
 /// The types of a BTF blob, each as the place of its record.

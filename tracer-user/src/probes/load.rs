@@ -73,7 +73,7 @@ pub(super) struct Loaded {
 pub(super) fn load(plan: &LoadPlan) -> Result<Loaded, ProbeError> {
     check_kernel()?;
     let identity = super::namespace::identify(plan.pid)?;
-    let task = kernel_types::task_fields()?;
+    let fields = kernel_types::fields()?;
     let ring_bytes = u64::from(plan.ring_bytes);
     let (pause_at, full_at) = (if plan.pause { ring_bytes / 2 } else { 0 }, ring_bytes / 8 * 7);
     let mut ebpf = EbpfLoader::new()
@@ -85,9 +85,11 @@ pub(super) fn load(plan: &LoadPlan) -> Result<Loaded, ProbeError> {
         .override_global("HOLD", &u64::from(plan.hold), true)
         .override_global("PAUSE_AT", &pause_at, true)
         .override_global("FULL_AT", &full_at, true)
-        .override_global("TASK_PID", &task.pid, true)
-        .override_global("TASK_TGID", &task.tgid, true)
-        .override_global("TASK_MM", &task.mm, true)
+        .override_global("TASK_PID", &fields.task_pid, true)
+        .override_global("TASK_TGID", &fields.task_tgid, true)
+        .override_global("TASK_MM", &fields.task_mm, true)
+        .override_global("MM_PROBE_PAGE", &fields.mm_probe_page, true)
+        .override_global("PROBE_PAGE_ADDR", &fields.probe_page_addr, true)
         .map_max_entries("EVENTS", plan.ring_bytes)
         .map_max_entries("SLOTS", plan.max_threads)
         .load(OBJECT)

@@ -26,7 +26,7 @@ use std::{
     os::fd::{AsFd as _, OwnedFd},
 };
 
-use aya::maps::{Array, MapData, PerCpuArray, RingBuf};
+use aya::maps::{MapData, PerCpuArray, RingBuf};
 use tracer_common::count::Count;
 
 pub use attach::{AttachSite, Attached};
@@ -285,21 +285,6 @@ impl Probes {
             Ok(Runs { program, count: info.run_cnt, nanoseconds: info.run_time_ns })
         });
         runs.collect()
-    }
-
-    /// Tells the programs which page of the target holds the return-probe trampoline.
-    ///
-    /// # Errors
-    /// When the map cannot be written.
-    pub fn set_trampoline(&mut self, page: u64) -> Result<(), ProbeError> {
-        let name = "TRAMPOLINE";
-        let map = self.loaded.ebpf.map_mut(name).ok_or(ProbeError::Absent { name })?;
-        let ask = |error: aya::maps::MapError| ProbeError::Ask {
-            what: "settings",
-            error: io::Error::other(error),
-        };
-        let map = Array::<_, u64>::try_from(map).map_err(ask)?;
-        Undisturbed::new(map).set(0, page, 0).map_err(ask)
     }
 
     /// Takes every breakpoint out of every target: allocations first, so that each block that

@@ -105,7 +105,6 @@ pub struct Tracer {
     may_hold: bool,
     /// Is the first process held by other means, until its first own instruction?
     is_starting: bool,
-    found_trampoline: bool,
     counts_every_size: bool,
     /// Was the target traced from its first own instruction, with blocks of every size?
     sees_whole_heap: bool,
@@ -198,7 +197,6 @@ impl Tracer {
             follows,
             may_hold,
             is_starting: false,
-            found_trampoline: false,
             counts_every_size: options.min_size == 0,
             sees_whole_heap: false,
             run_times: log::log_enabled!(log::Level::Info).then(measure_runs).transpose()?,

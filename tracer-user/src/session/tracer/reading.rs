@@ -252,15 +252,6 @@ impl Tracer {
 
     /// Looks for what came into the target meanwhile. That it has gone is found elsewhere.
     fn look_again(&mut self) {
-        if !self.found_trampoline
-            && let Ok(mappings) = self.process.mappings()
-            && let Some(page) = mappings.list.iter().find(|mapping| mapping.path == "[uprobes]")
-        {
-            self.found_trampoline = true;
-            if let Err(error) = self.probes.set_trampoline(page.start) {
-                log::warn!("{error}");
-            }
-        }
         let pids: Vec<u32> = self.tree.living().map(|member| member.pid).collect();
         for pid in pids {
             self.attach_late(pid, |tracer| tracer.attach_in(pid));

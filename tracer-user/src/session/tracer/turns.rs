@@ -139,9 +139,6 @@ impl Tracer {
                 Err(error) => log::info!("{error}"),
             }
         }
-        if space.pid == self.process.pid {
-            self.found_trampoline = false;
-        }
         self.attach_in(space.pid);
         self.settle(space);
     }
