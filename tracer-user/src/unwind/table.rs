@@ -41,7 +41,7 @@ impl Table {
     pub(crate) fn compile<Data: AsRef<[u8]>>(elf: &Elf<Data>) -> Self {
         let mut functions = Vec::new();
         let mut bases = BaseAddresses::default();
-        if let Some((at, bytes)) = elf.section(".eh_frame") {
+        if let Some((at, bytes)) = elf.eh_frame() {
             bases = bases.set_eh_frame(at.0);
             if let Some((text, _)) = elf.section(".text") {
                 bases = bases.set_text(text.0);

@@ -166,6 +166,16 @@ fn rows_have_an_order_and_an_end() {
 }
 
 #[test]
+fn rows_are_the_same_without_section_headers() {
+    let mut bare = LIBRARY.clone();
+    bare[0x28..0x30].fill(0);
+    bare[0x3c..0x40].fill(0);
+    let [whole, bare] = [&LIBRARY, &bare].map(|bytes| Elf::parse(bytes).expect("an object"));
+    assert!(bare.section(".text").is_none());
+    assert_eq!(Table::compile(&bare), Table::compile(&whole));
+}
+
+#[test]
 fn an_object_without_tables_has_no_rows() {
     let source = "int f(void) { return 1; }";
     let flags = ["-shared", "-fno-asynchronous-unwind-tables", "-nostdlib", "-O2"];
