@@ -5,6 +5,7 @@
 //! loaded, and linkers differ in them (lld, `-z noseparate-code`, `-Ttext-segment`).
 
 mod call_frames;
+mod calls;
 mod compressed;
 mod notes;
 mod parts;
@@ -24,7 +25,7 @@ use object::read::elf::{
 };
 use object::{LittleEndian, SectionIndex, SymbolIndex};
 
-pub use self::compressed::Compressed;
+pub use self::{calls::Call, compressed::Compressed};
 
 /// Address as the object file states it (`p_vaddr`, `st_value`, DWARF).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
