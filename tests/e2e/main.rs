@@ -22,6 +22,7 @@ mod reports;
 mod scale;
 mod servers;
 mod stacks;
+mod stepped;
 mod threads;
 mod tree_reports;
 mod trees;
@@ -70,6 +71,7 @@ fn main() -> ExitCode {
         languages::TESTS,
         interpreters::TESTS,
         stacks::TESTS,
+        stepped::TESTS,
         packages::TESTS,
         drive::TESTS,
         attach::TESTS,

@@ -6,14 +6,17 @@ use std::process::Command;
 
 use outlive_tests::build::Build;
 use outlive_tests::measure::{Measured, measure, measure_running};
+use outlive_tests::scratch::{Scratch, copy_without_section_headers};
 use outlive_tests::session::Stack;
 use outlive_tests::tool::Tool;
+use outlive_tests::truth::Amount;
 use outlive_tests::workload::{Program, Workload};
 
 crate::tests![
     [Bpf, C] code_without_frame_pointers_gives_whole_stacks,
     [Bpf, C] code_with_frame_pointers_gives_the_same_stacks,
     [Bpf, C] tables_in_debug_information_alone_will_do,
+    [Bpf, C] objects_without_section_headers_are_walked_as_whole_ones,
     [Bpf, C] a_process_that_runs_already_gives_whole_stacks,
     [Bpf, C, Musl] a_c_library_without_tables_gives_what_can_be_had,
     [Bpf, C, Musl] doctor_names_objects_without_tables,
@@ -105,6 +108,31 @@ fn tables_in_debug_information_alone_will_do() {
     let flags =
         ["-O2", "-g", "-fomit-frame-pointer", "-fno-asynchronous-unwind-tables", "-pthread"];
     expect_paths(&measure(&paths(&flags)));
+}
+
+/// Nothing has a name there, but each stack is as long as it was.
+fn objects_without_section_headers_are_walked_as_whole_ones() {
+    let scratch = Scratch::new();
+    let whole = Build::c("paths.c").only_flags(USUAL).build();
+    let bare = scratch.join("bare");
+    copy_without_section_headers(&whole, &bare);
+    let stacks = |program: &Path| {
+        let measured = measure(&Program::new(program));
+        let total: Amount = measured.truth.values().copied().sum();
+        assert_eq!((measured.session.total(), measured.session.lost()), (total, 0));
+        let stacks = measured.session.stacks.iter().map(|stack| {
+            let frames = stack.frames.iter().filter(|frame| !frame.inlined);
+            (stack.bytes, stack.blocks, frames.count(), stack.end.clone())
+        });
+        let mut stacks: Vec<_> = stacks.collect();
+        stacks.sort();
+        assert!(stacks.iter().all(|stack| stack.3 == "whole"), "{}", measured.story());
+        stacks
+    };
+    assert_eq!(stacks(&bare), stacks(&whole));
+    let workload = Workload::start(&Program::new(&bare));
+    let doctor = Tool::new(["doctor", "-p", &workload.pid().to_string()]).run();
+    assert!(doctor.stdout.contains("3 of 3 objects have unwind tables: "), "{}", doctor.stdout);
 }
 
 fn a_process_that_runs_already_gives_whole_stacks() {

@@ -69,6 +69,17 @@ pub fn copy_program(from: &Path, to: &Path) {
     }
 }
 
+/// Copies a program and leaves out where its sections are, as `sstrip` and packers do.
+pub fn copy_without_section_headers(from: &Path, to: &Path) {
+    let mut bytes = fs::read(from).unwrap_or_else(|err| panic!("{}: {err}", from.display()));
+    // The fields of the header are their place (`e_shoff`), their number and that of their names.
+    bytes[0x28..0x30].fill(0);
+    bytes[0x3c..0x40].fill(0);
+    let draft = to.with_extension("draft");
+    fs::write(&draft, bytes).unwrap_or_else(|err| panic!("{}: {err}", draft.display()));
+    copy_program(&draft, to);
+}
+
 /// Makes a program's file hold capabilities, written as `setcap` takes them.
 pub fn give_capabilities(program: &Path, capabilities: &str) {
     let status = Command::new("setcap").arg(capabilities).arg(program).status();

@@ -9,12 +9,15 @@
 #[repr(u8)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum RuleKind {
+    /// The CFA is what a register of the interrupted code plus `beyond` says: the register lies at
+    /// `cfa_offset` in the `sigcontext`. Of use in the frame that a signal came to, and in no other.
+    Interrupted = 0,
     /// The CFA is the stack pointer plus `cfa_offset`; the return address lies below it.
     StackPointer = 1,
     /// The CFA is the frame pointer plus `cfa_offset`; the return address lies below it.
     FramePointer = 2,
-    /// The CFA is in memory, at the frame pointer plus `cfa_offset`; the return address lies
-    /// below it. So do functions that realign their stack.
+    /// The CFA is in memory, at the frame pointer plus `cfa_offset`, plus `beyond`; the return address
+    /// lies below it. So do functions that realign their stack.
     FramePointerMemory = 3,
     /// A signal's frame: the interrupted code's registers lie `cfa_offset` above the stack
     /// pointer, as a `sigcontext`.
@@ -23,6 +26,16 @@ pub enum RuleKind {
     Outermost = 5,
     /// The frame is known, and how it is left is not.
     Unknown = 6,
+    /// The same at the stack pointer plus `cfa_offset`. So does assembly that realigns its stack.
+    StackPointerMemory = 7,
+}
+
+impl RuleKind {
+    /// Is the CFA in memory?
+    #[inline(always)]
+    pub const fn is_in_memory(self) -> bool {
+        matches!(self, Self::Interrupted | Self::FramePointerMemory | Self::StackPointerMemory)
+    }
 }
 
 /// Where the caller's frame pointer is.
@@ -43,6 +56,8 @@ pub struct Rule {
     pub kind: RuleKind,
     /// Bytes from the register that the kind names.
     pub cfa_offset: i32,
+    /// Bytes from what is in memory there to the CFA; zero where it is not in memory.
+    pub beyond: u16,
     /// Where the caller's frame pointer is; of no meaning for [`RuleKind::Signal`] and the last two.
     pub saved: SavedFramePointer,
 }
@@ -51,74 +66,120 @@ pub struct Rule {
 const IN_PLACE: u32 = 0;
 const AT_CFA: u32 = 1;
 const AT_FRAME_POINTER: u32 = 2;
+/// Of a frame that is far larger than others: the CFA has more room, what is saved lies among the
+/// first words below it, where it is pushed before the frame is made.
+const WIDE: u32 = 3;
 
 /// Where the parts of a packed rule begin: the kind, what is saved where, and both offsets in words.
 const SAVED_SHIFT: u32 = 3;
 const OFFSET_SHIFT: u32 = 5;
 const CFA_SHIFT: u32 = 14;
+/// The same of a wide one.
+const WIDE_CFA_SHIFT: u32 = 8;
+const MOST_PUSHED: i16 = 7;
+/// Of a CFA in memory: where what is beyond begins, in words, and its bits below the top.
+const BEYOND_SHIFT: u32 = 26;
+const MOST_BEYOND: u16 = (1 << (32 - BEYOND_SHIFT)) - 1;
 
 impl Rule {
     /// The rule of code that keeps a frame pointer.
-    pub const FRAME_POINTER: Self =
-        Self { kind: RuleKind::FramePointer, cfa_offset: 16, saved: SavedFramePointer::AtCfa(-16) };
+    pub const FRAME_POINTER: Self = Self {
+        kind: RuleKind::FramePointer,
+        cfa_offset: 16,
+        beyond: 0,
+        saved: SavedFramePointer::AtCfa(-16),
+    };
     /// The rule of the code that a signal handler returns to: a `ucontext` begins at the stack pointer,
     /// and in it, after 40 bytes, the `sigcontext`.
-    pub const SIGNAL: Self =
-        Self { kind: RuleKind::Signal, cfa_offset: 40, saved: SavedFramePointer::InPlace };
+    pub const SIGNAL: Self = Self::plain(RuleKind::Signal, 40);
     /// The rule of a thread's first function.
-    pub const OUTERMOST: Self =
-        Self { kind: RuleKind::Outermost, cfa_offset: 0, saved: SavedFramePointer::InPlace };
+    pub const OUTERMOST: Self = Self::plain(RuleKind::Outermost, 0);
     /// The rule where there is none.
-    pub const UNKNOWN: Self =
-        Self { kind: RuleKind::Unknown, cfa_offset: 0, saved: SavedFramePointer::InPlace };
+    pub const UNKNOWN: Self = Self::plain(RuleKind::Unknown, 0);
 
-    /// The rule as a word, never zero. `None` where an offset is no multiple of eight, or too far:
-    /// one megabyte for the CFA, two kilobytes for the frame pointer.
-    pub const fn pack(self) -> Option<u32> {
+    /// A rule of code that leaves the frame pointer alone.
+    pub const fn plain(kind: RuleKind, cfa_offset: i32) -> Self {
+        Self { kind, cfa_offset, beyond: 0, saved: SavedFramePointer::InPlace }
+    }
+
+    /// The rule as a word, never zero. `None` where an offset is no multiple of eight, or too far: one
+    /// megabyte for the CFA, two kilobytes for the frame pointer. Where that lies among the first seven
+    /// words below the CFA or in its register, 64 megabytes. Of a CFA in memory, 16 kilobytes to there
+    /// and 504 bytes beyond.
+    pub fn pack(self) -> Option<u32> {
+        let words = [self.packed(), self.packed_wide()];
+        words.into_iter().flatten().find(|word| *word != 0 && Self::unpack(*word) == Some(self))
+    }
+
+    /// The word that might stand for this rule.
+    fn packed(self) -> Option<u32> {
         let (saved, offset) = match self.saved {
             SavedFramePointer::InPlace => (IN_PLACE, 0),
-            SavedFramePointer::AtCfa(offset) => (AT_CFA, offset as i32),
-            SavedFramePointer::AtFramePointer(offset) => (AT_FRAME_POINTER, offset as i32),
+            SavedFramePointer::AtCfa(offset) => (AT_CFA, offset),
+            SavedFramePointer::AtFramePointer(offset) => (AT_FRAME_POINTER, offset),
         };
-        let packed = self.kind as u32
+        let mut word = self.kind as u32
             | saved << SAVED_SHIFT
-            | ((offset >> 3) as u32 & 0x1ff) << OFFSET_SHIFT
+            | (i32::from(offset >> 3) as u32 & 0x1ff) << OFFSET_SHIFT
             | ((self.cfa_offset >> 3) as u32) << CFA_SHIFT;
-        match Self::unpack(packed) {
-            Some(Self { cfa_offset, saved: SavedFramePointer::InPlace, .. })
-                if cfa_offset == self.cfa_offset && offset == 0 =>
-            {
-                Some(packed)
-            }
-            Some(Self {
-                cfa_offset,
-                saved: SavedFramePointer::AtCfa(back) | SavedFramePointer::AtFramePointer(back),
-                ..
-            }) if cfa_offset == self.cfa_offset && back as i32 == offset => Some(packed),
-            _ => None,
+        if self.kind.is_in_memory() {
+            let beyond = Some(self.beyond >> 3).filter(|words| *words <= MOST_BEYOND)?;
+            word = word & ((1 << BEYOND_SHIFT) - 1) | u32::from(beyond) << BEYOND_SHIFT;
         }
+        Some(word)
+    }
+
+    fn packed_wide(self) -> Option<u32> {
+        let pushed = match self.saved {
+            SavedFramePointer::InPlace => 0,
+            SavedFramePointer::AtCfa(offset) => {
+                let words = offset.checked_neg()? >> 3;
+                Some(words.checked_sub(1)?).filter(|words| (1..=MOST_PUSHED).contains(words))?
+            }
+            SavedFramePointer::AtFramePointer(_) => return None,
+        };
+        let cfa = ((self.cfa_offset >> 3) as u32) << WIDE_CFA_SHIFT;
+        let pushed = u32::from(pushed.cast_unsigned()) << OFFSET_SHIFT;
+        Some(self.kind as u32 | WIDE << SAVED_SHIFT | pushed | cfa)
     }
 
     /// The rule of such a word; `None` where no rule packs to it.
     #[inline(always)]
     pub const fn unpack(word: u32) -> Option<Self> {
-        let offset = (((word >> OFFSET_SHIFT) as i32) << 23 >> 20) as i16;
-        let saved = match word >> SAVED_SHIFT & 3 {
-            IN_PLACE => SavedFramePointer::InPlace,
-            AT_CFA => SavedFramePointer::AtCfa(offset),
-            AT_FRAME_POINTER => SavedFramePointer::AtFramePointer(offset),
-            _ => return None,
-        };
         let kind = match word & 7 {
+            0 if word == 0 => return None,
+            0 => RuleKind::Interrupted,
             1 => RuleKind::StackPointer,
             2 => RuleKind::FramePointer,
             3 => RuleKind::FramePointerMemory,
             4 => RuleKind::Signal,
             5 => RuleKind::Outermost,
             6 => RuleKind::Unknown,
-            _ => return None,
+            _ => RuleKind::StackPointerMemory,
         };
-        Some(Self { kind, cfa_offset: (word as i32) >> CFA_SHIFT << 3, saved })
+        let offset = (((word >> OFFSET_SHIFT) as i32) << 23 >> 20) as i16;
+        let cfa_offset = (word as i32) >> CFA_SHIFT << 3;
+        let saved = match word >> SAVED_SHIFT & 3 {
+            IN_PLACE => SavedFramePointer::InPlace,
+            AT_CFA => SavedFramePointer::AtCfa(offset),
+            AT_FRAME_POINTER => SavedFramePointer::AtFramePointer(offset),
+            _ if kind.is_in_memory() => return None,
+            _ => {
+                let saved = match word >> OFFSET_SHIFT & 7 {
+                    0 => SavedFramePointer::InPlace,
+                    pushed => SavedFramePointer::AtCfa(-8 * (pushed as i16 + 1)),
+                };
+                let cfa_offset = (word as i32) >> WIDE_CFA_SHIFT << 3;
+                return Some(Self { kind, cfa_offset, beyond: 0, saved });
+            }
+        };
+        if kind.is_in_memory() {
+            let cfa_offset = (word << (32 - BEYOND_SHIFT)) as i32;
+            let cfa_offset = cfa_offset >> (32 - BEYOND_SHIFT + CFA_SHIFT) << 3;
+            let beyond = (word >> BEYOND_SHIFT << 3) as u16;
+            return Some(Self { kind, cfa_offset, beyond, saved });
+        }
+        Some(Self { kind, cfa_offset, beyond: 0, saved })
     }
 }
 
@@ -233,40 +294,95 @@ pub const SIGCONTEXT_SP: u64 = 120;
 /// See [`SIGCONTEXT_FP`].
 pub const SIGCONTEXT_IP: u64 = 128;
 
+/// Where a `sigcontext` has a general register, by the register's number in DWARF.
+pub const fn sigcontext_place(register: u16) -> Option<u16> {
+    Some(match register {
+        // ax, dx, cx, bx, si, di, bp, sp.
+        0 => 104,
+        1 => 96,
+        2 => 112,
+        3 => 88,
+        4 => 72,
+        5 => 64,
+        6 => SIGCONTEXT_FP as u16,
+        7 => SIGCONTEXT_SP as u16,
+        // r8 to r15.
+        8..=15 => (register - 8) * 8,
+        _ => return None,
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn rules() -> impl Strategy<Value = Rule> {
+    fn saved() -> impl Strategy<Value = SavedFramePointer> {
+        prop_oneof![
+            Just(SavedFramePointer::InPlace),
+            (-256_i16..256).prop_map(|words| SavedFramePointer::AtCfa(words * 8)),
+            (-256_i16..256).prop_map(|words| SavedFramePointer::AtFramePointer(words * 8)),
+        ]
+    }
+
+    fn plain() -> impl Strategy<Value = Rule> {
         let kind = prop_oneof![
             Just(RuleKind::StackPointer),
             Just(RuleKind::FramePointer),
-            Just(RuleKind::FramePointerMemory),
             Just(RuleKind::Signal),
             Just(RuleKind::Outermost),
             Just(RuleKind::Unknown),
         ];
-        let saved = prop_oneof![
+        (kind, (-(1_i32 << 17)..1 << 17).prop_map(|words| words * 8), saved())
+            .prop_map(|(kind, cfa_offset, saved)| Rule { kind, cfa_offset, beyond: 0, saved })
+    }
+
+    fn wide() -> impl Strategy<Value = Rule> {
+        let pushed = prop_oneof![
             Just(SavedFramePointer::InPlace),
-            (-256_i16..256).prop_map(|words| SavedFramePointer::AtCfa(words * 8)),
-            (-256_i16..256).prop_map(|words| SavedFramePointer::AtFramePointer(words * 8)),
+            (2_i16..9).prop_map(|words| SavedFramePointer::AtCfa(words * -8)),
         ];
-        (kind, (-(1_i32 << 17)..1 << 17).prop_map(|words| words * 8), saved)
-            .prop_map(|(kind, cfa_offset, saved)| Rule { kind, cfa_offset, saved })
+        ((-(1_i32 << 23)..1 << 23).prop_map(|words| words * 8), pushed).prop_map(
+            |(cfa_offset, saved)| Rule { saved, ..Rule::plain(RuleKind::StackPointer, cfa_offset) },
+        )
+    }
+
+    fn in_memory() -> impl Strategy<Value = Rule> {
+        let kind = prop_oneof![
+            Just(RuleKind::FramePointerMemory),
+            Just(RuleKind::StackPointerMemory),
+            Just(RuleKind::Interrupted),
+        ];
+        // A CFA that is a register, as it is, would be the word zero where it is the first one.
+        (kind, -2048_i32..2048, 1_u16..64, saved()).prop_map(|(kind, words, beyond, saved)| Rule {
+            kind,
+            cfa_offset: words * 8,
+            beyond: beyond * 8,
+            saved,
+        })
     }
 
     proptest! {
         #[test]
-        fn a_rule_survives_the_round(rule in rules()) {
+        fn a_rule_survives_the_round(rule in prop_oneof![plain(), wide(), in_memory()]) {
             prop_assert_eq!(rule.pack().and_then(Rule::unpack), Some(rule));
         }
 
         #[test]
-        fn what_does_not_fit_is_not_packed(cfa_offset in any::<i32>(), saved in any::<i16>()) {
+        fn a_word_is_one_rule(word in any::<u32>()) {
+            let Some(rule) = Rule::unpack(word) else { return Ok(()) };
+            prop_assert_eq!(rule.pack().and_then(Rule::unpack), Some(rule));
+        }
+
+        #[test]
+        fn what_does_not_fit_is_not_packed(
+            cfa_offset in any::<i32>(), saved in any::<i16>(), beyond in any::<u16>(),
+        ) {
             let saved = SavedFramePointer::AtCfa(saved);
-            let rule = Rule { kind: RuleKind::StackPointer, cfa_offset, saved };
-            prop_assert!(rule.pack().is_none_or(|word| Rule::unpack(word) == Some(rule)));
+            for kind in [RuleKind::StackPointer, RuleKind::StackPointerMemory] {
+                let rule = Rule { kind, cfa_offset, beyond, saved };
+                prop_assert!(rule.pack().is_none_or(|word| Rule::unpack(word) == Some(rule)));
+            }
         }
 
         #[test]

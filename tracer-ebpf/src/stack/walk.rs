@@ -44,6 +44,9 @@ pub struct State {
     pub return_addr: u64,
     pub sp: u64,
     pub fp: u64,
+    /// Where the registers of the frame to be left lie as a `sigcontext`, when a signal came to it;
+    /// zero otherwise.
+    context: u64,
     /// What the window holds: its first address, and its length.
     pub window_start: u64,
     pub window_len: u64,
@@ -83,6 +86,7 @@ pub fn walk(walk: &mut Walk<'_>, space: u64, start: Start, sp: u64, fp: u64) {
         return_addr: 0,
         sp,
         fp,
+        context: 0,
         window_start: 0,
         window_len: 0,
         index: 0,
@@ -130,11 +134,14 @@ extern "C" fn step(_round: u32, walk: *mut c_void) -> i64 {
     // SAFETY: the pointer is what `walk` passed, which lives while the helper runs.
     let walk = unsafe { &mut *walk.cast::<Walk<'_>>() };
     let Some(rule) = walk.rule() else { return walk.ends(StackEnd::Unfinished) };
-    let State { sp, fp, .. } = walk.scratch.walk;
+    let State { sp, fp, context, .. } = walk.scratch.walk;
+    walk.scratch.walk.context = 0;
     let base = match rule.kind {
         RuleKind::Outermost => return walk.ends(StackEnd::Whole),
         RuleKind::Unknown => return STOP,
-        RuleKind::StackPointer | RuleKind::Signal => sp,
+        RuleKind::Interrupted if context == 0 => return STOP,
+        RuleKind::Interrupted => context,
+        RuleKind::StackPointer | RuleKind::StackPointerMemory | RuleKind::Signal => sp,
         RuleKind::FramePointer | RuleKind::FramePointerMemory => fp,
     };
     if base == 0 {
@@ -146,9 +153,9 @@ extern "C" fn step(_round: u32, walk: *mut c_void) -> i64 {
     let (at, saved) = if matches!(rule.kind, RuleKind::Signal) {
         (cfa.wrapping_add(SIGCONTEXT_IP), cfa.wrapping_add(SIGCONTEXT_FP))
     } else {
-        if matches!(rule.kind, RuleKind::FramePointerMemory) {
+        if rule.kind.is_in_memory() {
             let Some(found) = window::word(walk, cfa) else { return STOP };
-            cfa = found;
+            cfa = found.wrapping_add(rule.beyond as u64);
         }
         // The stack leads outwards.
         if cfa <= sp {
@@ -170,6 +177,7 @@ extern "C" fn step(_round: u32, walk: *mut c_void) -> i64 {
         // Not behind a call, but where the signal came: the instruction that was to be next.
         return_addr += 1;
         let Some(sp) = window::word(walk, cfa.wrapping_add(SIGCONTEXT_SP)) else { return STOP };
+        walk.scratch.walk.context = cfa;
         cfa = sp;
     } else if return_addr == 0 {
         return walk.ends(StackEnd::Whole);

@@ -4,6 +4,8 @@
 //! Places are converted by program headers only. Section headers say nothing about what is
 //! loaded, and linkers differ in them (lld, `-z noseparate-code`, `-Ttext-segment`).
 
+mod call_frames;
+mod calls;
 mod compressed;
 mod notes;
 mod parts;
@@ -14,16 +16,16 @@ use std::fs::File;
 
 use memmap2::Mmap;
 use object::elf::{
-    ELFCLASS32, ELFMAG, ET_EXEC, FileHeader64, PF_X, PT_INTERP, PT_LOAD, Rela64, SHF_COMPRESSED,
-    SHN_UNDEF, SHT_DYNSYM, SHT_SYMTAB, STB_GLOBAL, STB_LOCAL, STB_WEAK, STT_FUNC, STT_GNU_IFUNC,
-    STV_HIDDEN, STV_INTERNAL, Sym64,
+    ELFCLASS32, ELFMAG, ET_EXEC, FileHeader64, PF_X, PT_GNU_EH_FRAME, PT_INTERP, PT_LOAD, Rela64,
+    SHF_COMPRESSED, SHN_UNDEF, SHT_DYNSYM, SHT_SYMTAB, STB_GLOBAL, STB_LOCAL, STB_WEAK, STT_FUNC,
+    STT_GNU_IFUNC, STV_HIDDEN, STV_INTERNAL, Sym64,
 };
 use object::read::elf::{
     FileHeader as _, ProgramHeader as _, Rela as _, SectionHeader as _, Sym as _,
 };
 use object::{LittleEndian, SectionIndex, SymbolIndex};
 
-pub use self::compressed::Compressed;
+pub use self::{calls::Call, compressed::Compressed};
 
 /// Address as the object file states it (`p_vaddr`, `st_value`, DWARF).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -114,6 +116,8 @@ struct Segment {
 pub struct Elf<Data = Mmap> {
     data: Data,
     segments: Vec<Segment>,
+    /// Where the header of the unwind table is loaded that comes with the code.
+    eh_frame_header: Option<ObjectAddr>,
     /// `EM_…` number of the machine.
     pub machine: u16,
     /// Where execution starts.
@@ -170,9 +174,12 @@ impl<Data: AsRef<[u8]>> Elf<Data> {
                 executable: header.p_flags(LittleEndian) & PF_X != 0,
             })
             .collect();
+        let eh_frame_header =
+            headers.iter().find(|header| header.p_type(LittleEndian) == PT_GNU_EH_FRAME);
         let asks_for_loader = headers.iter().any(|header| header.p_type(LittleEndian) == PT_INTERP);
         Ok(Self {
             segments,
+            eh_frame_header: eh_frame_header.map(|it| ObjectAddr(it.p_vaddr(LittleEndian))),
             machine: header.e_machine(LittleEndian),
             entry: ObjectAddr(header.e_entry(LittleEndian)),
             asks_for_loader,

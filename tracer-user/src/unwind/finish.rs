@@ -46,6 +46,8 @@ pub(super) struct Frame {
     pub(super) sp: u64,
     /// The frame pointer.
     pub(super) fp: u64,
+    /// Where all registers lie as a `sigcontext`, when a signal came to this frame; zero otherwise.
+    pub(super) context: u64,
 }
 
 /// Leaves a frame by its rule.
@@ -59,7 +61,9 @@ pub(super) fn leave(frame: Frame, rule: Rule, stack: &Copied) -> Result<Frame, S
     let base = match rule.kind {
         RuleKind::Outermost => return Err(StackEnd::Whole),
         RuleKind::Unknown => return Err(broken),
-        RuleKind::StackPointer | RuleKind::Signal => frame.sp,
+        RuleKind::Interrupted if frame.context == 0 => return Err(broken),
+        RuleKind::Interrupted => frame.context,
+        RuleKind::StackPointer | RuleKind::StackPointerMemory | RuleKind::Signal => frame.sp,
         RuleKind::FramePointer | RuleKind::FramePointerMemory => frame.fp,
     };
     if base == 0 {
@@ -69,9 +73,13 @@ pub(super) fn leave(frame: Frame, rule: Rule, stack: &Copied) -> Result<Frame, S
     if rule.kind == RuleKind::Signal {
         let return_addr = word(place.wrapping_add(SIGCONTEXT_IP))?.wrapping_add(1);
         let fp = word(place.wrapping_add(SIGCONTEXT_FP))?;
-        return Ok(Frame { return_addr, sp: word(place.wrapping_add(SIGCONTEXT_SP))?, fp });
+        let sp = word(place.wrapping_add(SIGCONTEXT_SP))?;
+        return Ok(Frame { return_addr, sp, fp, context: place });
     }
-    let cfa = if rule.kind == RuleKind::FramePointerMemory { word(place)? } else { place };
+    let cfa = match rule.kind.is_in_memory() {
+        true => word(place)?.wrapping_add(rule.beyond.into()),
+        false => place,
+    };
     if cfa <= frame.sp {
         return Err(broken);
     }
@@ -84,7 +92,7 @@ pub(super) fn leave(frame: Frame, rule: Rule, stack: &Copied) -> Result<Frame, S
     if return_addr == 0 {
         return Err(StackEnd::Whole);
     }
-    Ok(Frame { return_addr, sp: cfa, fp })
+    Ok(Frame { return_addr, sp: cfa, fp, context: 0 })
 }
 
 /// What is known of a call site.

@@ -2,7 +2,7 @@
 
 use std::{fs::File, os::unix::fs::FileExt as _};
 
-use tracer_common::unwind::{Rule, RuleKind, SavedFramePointer};
+use tracer_common::unwind::{Rule, RuleKind};
 
 use crate::target::process::Process;
 
@@ -38,8 +38,7 @@ fn trampoline_of(code: [u8; WHOLE]) -> Option<Rule> {
     if room != given_back || room % 8 != 0 || room > 0x7f {
         return None;
     }
-    let saved = SavedFramePointer::InPlace;
-    Some(Rule { kind: RuleKind::StackPointer, cfa_offset: i32::from(room) + 8, saved })
+    Some(Rule::plain(RuleKind::StackPointer, i32::from(room) + 8))
 }
 
 #[cfg(test)]
@@ -49,8 +48,7 @@ mod tests {
     #[test]
     fn a_trampoline_is_known_whole() {
         let code = |room, back| [0x48, 0x83, 0xec, room, 0xff, 0xd1, 0x48, 0x83, 0xc4, back, 0xc3];
-        let saved = SavedFramePointer::InPlace;
-        let rule = Rule { kind: RuleKind::StackPointer, cfa_offset: 16, saved };
+        let rule = Rule::plain(RuleKind::StackPointer, 16);
         assert_eq!(trampoline_of(code(8, 8)), Some(rule));
         assert_eq!(trampoline_of(code(0x78, 0x78)).map(|rule| rule.cfa_offset), Some(0x80));
         assert_eq!(trampoline_of(code(8, 16)), None);

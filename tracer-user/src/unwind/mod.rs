@@ -10,6 +10,7 @@
 mod finish;
 mod known_code;
 mod regions;
+mod remembered;
 mod rule;
 mod survey;
 mod table;
@@ -103,7 +104,8 @@ pub struct Unwinder {
 impl Unwinder {
     /// Keeps a piece of a stack until its frames come.
     pub fn keep(&mut self, piece: &Piece<'_>) {
-        let frame = Frame { return_addr: piece.return_addr, sp: piece.sp, fp: piece.fp };
+        let Piece { return_addr, sp, fp, .. } = *piece;
+        let frame = Frame { return_addr, sp, fp, context: 0 };
         let begun = self.pieces.get_mut(&piece.tid).filter(|begun| begun.token == piece.hash);
         match begun {
             Some(begun) => drop(begun.copied.push(piece.addr, piece.bytes)),

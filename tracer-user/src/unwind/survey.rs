@@ -46,22 +46,21 @@ impl Survey {
     }
 }
 
-const PAGE: usize = 4096;
+const PAGE: u64 = 4096;
 
 /// The rows of an object, and the share of its code for which there is a rule.
 fn of_object<Data: AsRef<[u8]>>(elf: &Elf<Data>) -> (usize, f64) {
     let table = Table::compile(elf);
-    let Some((start, code)) = elf.section(".text") else { return (table.rows().len(), 1.0) };
-    let Some(start) = elf.file_offset(start) else { return (table.rows().len(), 1.0) };
-    if code.len() <= PAGE {
+    let Some((start, len)) = elf.main_code() else { return (table.rows().len(), 1.0) };
+    if len <= PAGE {
         // What every program and library begins and ends with has no table.
         return (table.rows().len(), 1.0);
     }
-    let (start, end) = (start.0, start.0 + code.len() as u64);
+    let (start, end) = (start.0, start.0.saturating_add(len));
     let pairs = table.rows().windows(2);
     let described = pairs.filter(|pair| Rule::unpack(pair[0].rule()).is_some()).map(|pair| {
         let [from, to] = [&pair[0], &pair[1]].map(|row| u64::from(row.offset()).clamp(start, end));
         to - from
     });
-    (table.rows().len(), described.sum::<u64>() as f64 / code.len() as f64)
+    (table.rows().len(), described.sum::<u64>() as f64 / len as f64)
 }

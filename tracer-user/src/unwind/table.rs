@@ -7,11 +7,15 @@ use std::fs::File;
 use gimli::{
     BaseAddresses, CommonInformationEntry, DebugFrame, EhFrame, EndianSlice, FrameDescriptionEntry,
     LittleEndian, Operation, UnwindContext, UnwindExpression, UnwindOffset, UnwindSection,
+    UnwindTableRow,
 };
 use rustc_hash::FxHashMap;
 use tracer_common::unwind::{Row, Rule};
 
-use super::rule::{Operations, simplified};
+use super::{
+    remembered::{Calls, Remembered},
+    rule::{MOST_OPERATIONS, Operations, rules_of_stubs, simplified, stubs},
+};
 use crate::target::elf::{Elf, ObjectAddr};
 
 type Bytes<'a> = EndianSlice<'a, LittleEndian>;
@@ -41,19 +45,20 @@ impl Table {
     pub(crate) fn compile<Data: AsRef<[u8]>>(elf: &Elf<Data>) -> Self {
         let mut functions = Vec::new();
         let mut bases = BaseAddresses::default();
-        if let Some((at, bytes)) = elf.section(".eh_frame") {
+        let calls: &Calls<'_> = &|range| elf.calls_in(range);
+        if let Some((at, bytes)) = elf.eh_frame() {
             bases = bases.set_eh_frame(at.0);
             if let Some((text, _)) = elf.section(".text") {
                 bases = bases.set_text(text.0);
             }
             let mut frame = EhFrame::new(bytes, LittleEndian);
             frame.set_address_size(8);
-            read(&frame, bytes.len(), &bases, &mut functions);
+            read(&frame, bytes.len(), &bases, calls, &mut functions);
         }
         if let Some((_, bytes)) = elf.section(".debug_frame") {
             let mut frame = DebugFrame::new(bytes, LittleEndian);
             frame.set_address_size(8);
-            read(&frame, bytes.len(), &bases, &mut functions);
+            read(&frame, bytes.len(), &bases, calls, &mut functions);
         }
         // Where both say something of a function, the first of them is what it is unwound by.
         functions.sort_by_key(|function| function.start);
@@ -116,10 +121,10 @@ impl Table {
 }
 
 /// A function's rules, each from its address on.
-struct Function {
+pub(super) struct Function {
     start: u64,
     end: u64,
-    rows: Vec<(u64, Rule)>,
+    pub(super) rows: Vec<(u64, Rule)>,
 }
 
 /// Adds the functions that a section of this length describes, as far as it can be read.
@@ -127,13 +132,53 @@ fn read<'a, Section: UnwindSection<Bytes<'a>>>(
     section: &Section,
     len: usize,
     bases: &BaseAddresses,
+    calls: &Calls<'_>,
     functions: &mut Vec<Function>,
+) where
+    Section::Offset: Copy,
+{
+    let mut remembered = Remembered::default();
+    let mut rows_left = MOST_ROWS;
+    for_each(section, len, bases, |entry, context| {
+        let note = |row: &UnwindTableRow<usize>, rule| {
+            remembered.note(functions.len(), row, rule, calls);
+        };
+        let rows = rows(section, bases, entry, context, note);
+        rows_left = rows_left.checked_sub(rows.len())?;
+        if !rows.is_empty() {
+            let start = entry.initial_address();
+            functions.push(Function { start, end: start.saturating_add(entry.len()), rows });
+        }
+        Some(())
+    });
+    if remembered.is_empty() {
+        return;
+    }
+    for_each(section, len, bases, |entry, context| {
+        let start = entry.initial_address();
+        if remembered.asks_for(start)
+            && let Ok(mut table) = entry.rows(section, bases, context)
+        {
+            while let Ok(Some(row)) = table.next_row() {
+                remembered.look_at(start, row, calls);
+            }
+        }
+        Some(())
+    });
+    remembered.apply(functions);
+}
+
+/// Shows the entries of a section of this length, as far as it can be read, until `show` wants no more.
+fn for_each<'a, Section: UnwindSection<Bytes<'a>>>(
+    section: &Section,
+    len: usize,
+    bases: &BaseAddresses,
+    mut show: impl FnMut(&FrameDescriptionEntry<Bytes<'a>>, &mut UnwindContext<usize>) -> Option<()>,
 ) where
     Section::Offset: Copy,
 {
     let mut context = UnwindContext::new();
     let mut entries = section.entries(bases);
-    let mut rows_left = MOST_ROWS;
     let mut bytes_left = len.saturating_mul(MOST_TIMES);
     let mut shared: FxHashMap<usize, gimli::Result<CommonInformationEntry<_>>> =
         FxHashMap::default();
@@ -147,28 +192,30 @@ fn read<'a, Section: UnwindSection<Bytes<'a>>>(
         let n_read = entry.entry_len().saturating_add(entry.cie().entry_len());
         let Some(fewer) = bytes_left.checked_sub(n_read) else { return };
         bytes_left = fewer;
-        let rows = rows(section, bases, &entry, &mut context);
-        let Some(fewer) = rows_left.checked_sub(rows.len()) else { return };
-        rows_left = fewer;
-        if rows.is_empty() {
-            continue;
+        if show(&entry, &mut context).is_none() {
+            return;
         }
-        let start = entry.initial_address();
-        functions.push(Function { start, end: start.saturating_add(entry.len()), rows });
     }
 }
 
+/// The rules of a function. `note` is shown each row that has one.
 fn rows<'a, Section: UnwindSection<Bytes<'a>>>(
     section: &Section,
     bases: &BaseAddresses,
     entry: &FrameDescriptionEntry<Bytes<'a>>,
     context: &mut UnwindContext<usize>,
+    mut note: impl FnMut(&UnwindTableRow<usize>, Rule),
 ) -> Vec<(u64, Rule)> {
     let operations: &Operations<'_, 'a> = &|expression: &UnwindExpression<usize>| {
         let mut operations = expression.get(section).ok()?.operations(entry.cie().encoding());
-        let (first, second): (Operation<Bytes<'a>>, _) =
-            (operations.next().ok()??, operations.next().ok()?);
-        operations.next().ok()?.is_none().then_some((first, second))
+        let mut all: Vec<Operation<Bytes<'a>>> = Vec::new();
+        while let Some(operation) = operations.next().ok()? {
+            if all.len() == MOST_OPERATIONS {
+                return None;
+            }
+            all.push(operation);
+        }
+        Some(all)
     };
     let is_signal = entry.cie().is_signal_trampoline();
     let mut rules = Vec::new();
@@ -176,7 +223,14 @@ fn rows<'a, Section: UnwindSection<Bytes<'a>>>(
     while rules.len() <= MOST_ROWS
         && let Ok(Some(row)) = table.next_row()
     {
+        if let Some(pushed_from) = stubs(row, operations) {
+            let range = row.start_address()..row.end_address();
+            let left = MOST_ROWS + 1 - rules.len();
+            rules.extend(rules_of_stubs(range, pushed_from).take(left));
+            continue;
+        }
         let rule = simplified(row, is_signal, operations).unwrap_or(Rule::UNKNOWN);
+        note(row, rule);
         rules.push((row.start_address(), rule));
     }
     rules

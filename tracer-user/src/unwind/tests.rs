@@ -1,3 +1,4 @@
+mod forms;
 mod other_unwinder;
 
 use std::{fs, sync::LazyLock};
@@ -25,13 +26,12 @@ fn stack(words: &[u64]) -> Copied {
 }
 
 fn at_sp(cfa_offset: i32) -> Site {
-    let saved = SavedFramePointer::InPlace;
-    Site::Said(Rule { kind: RuleKind::StackPointer, cfa_offset, saved })
+    Site::Said(Rule::plain(RuleKind::StackPointer, cfa_offset))
 }
 
 fn walk(words: &[u64], fp: u64, site: impl FnMut(u64) -> Site) -> (Vec<u64>, Finished) {
     let mut frames = vec![0x1000];
-    let frame = Frame { return_addr: 0x1000, sp: SP, fp };
+    let frame = Frame { return_addr: 0x1000, sp: SP, fp, context: 0 };
     let finished = finish(&mut frames, frame, &stack(words), site);
     (frames, finished)
 }
@@ -44,9 +44,8 @@ fn frames_are_left_by_their_rules_up_to_the_outermost() {
     let words = [by_fp, 0x2000, 7, 7, 7, 7, 0, 0x3000];
     let (frames, finished) = walk(&words, 0xbad, |site| match site {
         0x1000 => Site::Said(Rule {
-            kind: RuleKind::StackPointer,
-            cfa_offset: 16,
             saved: SavedFramePointer::AtCfa(-16),
+            ..Rule::plain(RuleKind::StackPointer, 16)
         }),
         0x2000 => Site::Said(Rule::FRAME_POINTER),
         _ => Site::Said(Rule::OUTERMOST),
@@ -63,7 +62,7 @@ fn a_signal_is_left_for_the_interrupted_instruction() {
     words[2 + 15] = SP + 184;
     words[2 + 16] = 0x2000;
     words[23] = 0x3000;
-    let signal = Rule { kind: RuleKind::Signal, cfa_offset: 16, saved: SavedFramePointer::InPlace };
+    let signal = Rule::plain(RuleKind::Signal, 16);
     let (frames, finished) = walk(&words, 0xbad, |site| match site {
         0x1000 => Site::Said(signal),
         // Not the address behind a call: the rule of the instruction itself is asked for.
@@ -80,15 +79,44 @@ fn a_stack_that_was_realigned_is_left_by_what_it_remembers() {
     let fp = SP + 16;
     let words = [7, SP + 40, 0x99, 7, 0x2000];
     let rule = Rule {
-        kind: RuleKind::FramePointerMemory,
-        cfa_offset: -8,
         saved: SavedFramePointer::AtFramePointer(0),
+        ..Rule::plain(RuleKind::FramePointerMemory, -8)
     };
     let (frames, _) = walk(&words, fp, |site| match site {
         0x1000 => Site::Said(rule),
         _ => Site::Said(Rule::UNKNOWN),
     });
     assert_eq!(frames, [0x1000, 0x2000]);
+}
+
+#[test]
+fn a_stack_that_was_realigned_by_assembly_is_left_by_what_lies_at_the_stack_pointer() {
+    let rule = Rule { beyond: 8, ..Rule::plain(RuleKind::StackPointerMemory, 8) };
+    let words = [7, SP + 24, 7, 0x2000];
+    let (frames, _) = walk(&words, 0xbad, |site| match site {
+        0x1000 => Site::Said(rule),
+        _ => Site::Said(Rule::OUTERMOST),
+    });
+    assert_eq!(frames, [0x1000, 0x2000]);
+}
+
+#[test]
+fn a_register_of_interrupted_code_is_of_use_in_its_own_frame() {
+    // The `sigcontext` lies at the stack pointer: its third word is r10.
+    let mut words = [0_u64; 24];
+    words[2] = SP + 184;
+    words[15] = SP + 160;
+    words[16] = 0x2000;
+    words[22] = 0x3000;
+    let interrupted = Rule { beyond: 0, ..Rule::plain(RuleKind::Interrupted, 16) };
+    let sites = |site| match site {
+        0x1000 => Site::Said(Rule::plain(RuleKind::Signal, 0)),
+        _ => Site::Said(interrupted),
+    };
+    let (frames, finished) = walk(&words, 0xbad, sites);
+    // The caller of the interrupted code may have anything in that register.
+    assert_eq!(frames, [0x1000, 0x2001, 0x3000]);
+    assert_eq!(finished, Finished { end: StackEnd::Broken, misled_by: None });
 }
 
 #[test]
@@ -163,6 +191,16 @@ fn rows_have_an_order_and_an_end() {
     for kind in [RuleKind::StackPointer, RuleKind::FramePointer] {
         assert!(kinds.iter().any(|rule| rule.kind == kind), "{kind:?} in {kinds:?}");
     }
+}
+
+#[test]
+fn rows_are_the_same_without_section_headers() {
+    let mut bare = LIBRARY.clone();
+    bare[0x28..0x30].fill(0);
+    bare[0x3c..0x40].fill(0);
+    let [whole, bare] = [&LIBRARY, &bare].map(|bytes| Elf::parse(bytes).expect("an object"));
+    assert!(bare.section(".text").is_none());
+    assert_eq!(Table::compile(&bare), Table::compile(&whole));
 }
 
 #[test]

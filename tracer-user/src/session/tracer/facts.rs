@@ -219,7 +219,9 @@ impl Tracer {
             }
             Site::NoCode => BreakReason::NoCode,
             Site::Guessed => BreakReason::NoTable,
-            Site::Said(Rule::UNKNOWN) => BreakReason::NotFollowed,
+            Site::Said(Rule { kind: RuleKind::Unknown | RuleKind::Interrupted, .. }) => {
+                BreakReason::NotFollowed
+            }
             Site::Said(_) => BreakReason::Unreadable,
         };
         (object.map(|object| object.name.clone()).filter(|name| !name.is_empty()), reason)

@@ -49,7 +49,7 @@ impl<Data: AsRef<[u8]>> Elf<Data> {
 
     /// What the unwind tables show as functions and one of these addresses is in the middle of.
     fn around(&self, targets: &BTreeSet<u64>) -> Vec<Range<u64>> {
-        let Some((at, bytes)) = self.section(".eh_frame") else { return Vec::new() };
+        let Some((at, bytes)) = self.eh_frame() else { return Vec::new() };
         let bases = BaseAddresses::default().set_eh_frame(at.0);
         let frame = EhFrame::new(bytes, LittleEndian);
         let mut entries = frame.entries(&bases);

@@ -71,8 +71,8 @@ fn compare(path: &Path) -> Compared {
                 compared.unknown += 1;
                 continue;
             }
-            RuleKind::Outermost | RuleKind::Signal => continue,
-            _ => leave(Frame { return_addr, sp: SP, fp: FP }, rule, &stack),
+            RuleKind::Outermost | RuleKind::Signal | RuleKind::Interrupted => continue,
+            _ => leave(Frame { return_addr, sp: SP, fp: FP, context: 0 }, rule, &stack),
         };
         let mut registers = UnwindRegsX86_64::new(return_addr, SP, FP);
         let mut read = |addr: u64| {
@@ -88,6 +88,7 @@ fn compare(path: &Path) -> Compared {
             return_addr,
             sp: registers.sp(),
             fp: registers.bp(),
+            context: 0,
         });
         let ours = ours.ok();
         assert_eq!(ours, theirs, "{}: {:#x}: {rule:?}", path.display(), addr.0);
