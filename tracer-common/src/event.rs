@@ -216,6 +216,8 @@ pub enum StackEnd {
     /// have what is needed to go on, and the hash is none: it stands for the stack in the records
     /// of this thread that follow.
     Unfinished = 4,
+    /// As unfinished, but what is needed to go on could not be sent: the ring was too full.
+    Unsent = 5,
 }
 
 impl StackEnd {
@@ -226,6 +228,7 @@ impl StackEnd {
             2 => Some(Self::DepthLimit),
             3 => Some(Self::Broken),
             4 => Some(Self::Unfinished),
+            5 => Some(Self::Unsent),
             _ => None,
         }
     }

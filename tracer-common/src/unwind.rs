@@ -97,6 +97,13 @@ impl Rule {
     /// The rule where there is none.
     pub const UNKNOWN: Self = Self::plain(RuleKind::Unknown, 0);
 
+    /// [`Rule::FRAME_POINTER`] where no table says so: the same rule in the wide form, which
+    /// [`Rule::pack`] does not use for it. Where such a walk ends it may have gone astray.
+    pub const GUESS: u32 = RuleKind::FramePointer as u32
+        | WIDE << SAVED_SHIFT
+        | 1 << OFFSET_SHIFT
+        | 2 << WIDE_CFA_SHIFT;
+
     /// A rule of code that leaves the frame pointer alone.
     pub const fn plain(kind: RuleKind, cfa_offset: i32) -> Self {
         Self { kind, cfa_offset, beyond: 0, saved: SavedFramePointer::InPlace }
@@ -394,6 +401,12 @@ mod tests {
                 next = at + size;
             }
             prop_assert_eq!(next, start + len);
+        }
+
+        #[test]
+        fn no_rule_of_a_table_looks_like_a_guess(rule in plain()) {
+            prop_assert_ne!(rule.pack(), Some(Rule::GUESS));
+            prop_assert_eq!(Rule::unpack(Rule::GUESS), Some(Rule::FRAME_POINTER));
         }
 
         #[test]

@@ -97,9 +97,13 @@ NOINLINE void generated(void) {
 static const unsigned char thunk[] = {0x55, 0x48, 0x89, 0xe5, 0xff, 0xd7, 0x5d, 0xc3};
 static void (*call)(void (*)(void));
 
+/* Its frame has pages without memory, as an array has that nothing was written to. */
 NOINLINE void calls_generated(void) {
+    char room[5 * 4096];
+    uintptr_t page = ((uintptr_t)room + 4095) & ~(uintptr_t)4095;
+    madvise((void *)page, 4 * 4096, MADV_DONTNEED);
     call(generated);
-    STAY;
+    __asm__ volatile("" : : "r"(room) : "memory");
 }
 
 NOINLINE void bare(void) {
@@ -107,12 +111,13 @@ NOINLINE void bare(void) {
     STAY;
 }
 
-/* No unwind table says how this is left, and the frame pointer is used for something else. */
+/* No unwind table says how this is left, and the frame pointer is used for something else. It is zero,
+ * as at the start of a thread. */
 __asm__(".text\n"
         ".type bare_call, @function\n"
         "bare_call:\n"
         "    push %rbp\n"
-        "    mov $0x1230, %ebp\n"
+        "    xor %ebp, %ebp\n"
         "    sub $32, %rsp\n"
         "    call *%rdi\n"
         "    add $32, %rsp\n"

@@ -61,7 +61,7 @@ fn take(slot: &mut Slot, tid: u32, start: Start, regs: &pt_regs) -> u64 {
         && emit::waiting() > config::full_at() / 4
     {
         // What is lost of stacks must not be lost of figures.
-        walk.scratch.head.end = StackEnd::Broken as u32;
+        walk.scratch.head.end = StackEnd::Unsent as u32;
     }
     if walk.scratch.head.end == StackEnd::Unfinished as u32 {
         // The user side finishes it, and takes this for its name until then.

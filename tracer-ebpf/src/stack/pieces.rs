@@ -14,12 +14,16 @@ use crate::{count, emit, maps::WINDOW};
 /// Pieces of one stack at the most: 128 KiB. What lies beyond is taken another time, when the call
 /// sites of these have their rules.
 const MAX_PIECES: u32 = 32;
+/// Pages without memory that are passed over: a function's array that was not written to yet. What
+/// lies behind more of them is another thread's.
+const MAX_HOLES: u32 = 64;
 
 struct Sending<'w, 'a> {
     walk: &'w mut Walk<'a>,
     tid: u32,
     /// Where the next piece begins.
     addr: u64,
+    n_pieces: u64,
     is_lost: u64,
 }
 
@@ -27,11 +31,16 @@ struct Sending<'w, 'a> {
 #[inline(always)]
 pub fn send(walk: &mut Walk<'_>, tid: u32) -> bool {
     let addr = walk.scratch.walk.sp;
-    let mut sending = Sending { walk, tid, addr, is_lost: 0 };
+    let mut sending = Sending { walk, tid, addr, n_pieces: 0, is_lost: 0 };
     // SAFETY: the callback takes what is passed to it, and the helper calls it only while
     // `sending` lives.
     unsafe {
-        bpf_loop(MAX_PIECES, piece as *mut c_void, (&raw mut sending).cast::<c_void>(), 0);
+        bpf_loop(
+            MAX_PIECES + MAX_HOLES,
+            piece as *mut c_void,
+            (&raw mut sending).cast::<c_void>(),
+            0,
+        );
     }
     sending.is_lost == 0
 }
@@ -41,7 +50,8 @@ extern "C" fn piece(_round: u32, sending: *mut c_void) -> i64 {
     let sending = unsafe { &mut *sending.cast::<Sending<'_, '_>>() };
     let walk = &mut *sending.walk;
     if !window::fill(walk, sending.addr) {
-        return 1;
+        sending.addr = window::next_page(sending.addr);
+        return 0;
     }
     let State { return_addr, sp, fp, window_start, window_len, .. } = walk.scratch.walk;
     walk.scratch.piece = PieceHead {
@@ -70,5 +80,6 @@ extern "C" fn piece(_round: u32, sending: *mut c_void) -> i64 {
         return 1;
     }
     sending.addr = window_start + window_len;
-    if n_bytes < WINDOW { 1 } else { 0 }
+    sending.n_pieces += 1;
+    (sending.n_pieces >= MAX_PIECES as u64) as i64
 }

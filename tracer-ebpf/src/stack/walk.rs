@@ -133,7 +133,8 @@ const STOP: i64 = 1;
 extern "C" fn step(_round: u32, walk: *mut c_void) -> i64 {
     // SAFETY: the pointer is what `walk` passed, which lives while the helper runs.
     let walk = unsafe { &mut *walk.cast::<Walk<'_>>() };
-    let Some(rule) = walk.rule() else { return walk.ends(StackEnd::Unfinished) };
+    let word = walk.rule();
+    let Some(rule) = Rule::unpack(word) else { return walk.ends(StackEnd::Unfinished) };
     let State { sp, fp, context, .. } = walk.scratch.walk;
     walk.scratch.walk.context = 0;
     let base = match rule.kind {
@@ -144,10 +145,6 @@ extern "C" fn step(_round: u32, walk: *mut c_void) -> i64 {
         RuleKind::StackPointer | RuleKind::StackPointerMemory | RuleKind::Signal => sp,
         RuleKind::FramePointer | RuleKind::FramePointerMemory => fp,
     };
-    if base == 0 {
-        // Code that keeps a frame pointer begins with none.
-        return walk.ends(StackEnd::Whole);
-    }
     let mut cfa = base.wrapping_add(rule.cfa_offset as i64 as u64);
     // Where the return address is, where the frame pointer, and where the next frame.
     let (at, saved) = if matches!(rule.kind, RuleKind::Signal) {
@@ -180,7 +177,8 @@ extern "C" fn step(_round: u32, walk: *mut c_void) -> i64 {
         walk.scratch.walk.context = cfa;
         cfa = sp;
     } else if return_addr == 0 {
-        return walk.ends(StackEnd::Whole);
+        // So begin stacks that a program has made. A guess may have met any zero.
+        return if word == Rule::GUESS { STOP } else { walk.ends(StackEnd::Whole) };
     }
     if walk.scratch.walk.n_frames >= MAX_FRAMES as u64 {
         return walk.ends(StackEnd::DepthLimit);
@@ -191,19 +189,20 @@ extern "C" fn step(_round: u32, walk: *mut c_void) -> i64 {
 }
 
 impl Walk<'_> {
+    /// The packed rule of the call site, or zero.
     #[inline(always)]
-    fn rule(&mut self) -> Option<Rule> {
+    fn rule(&mut self) -> u32 {
         let State { space, return_addr, changes, .. } = self.scratch.walk;
         let site = CallSite { space, addr: return_addr };
         let place = recent::place(site);
         if let Some(word) = self.scratch.recent[place].rule(site, changes) {
-            return Rule::unpack(word);
+            return word;
         }
         let word = self.look_up(site);
         if word != 0 {
             self.scratch.recent[place] = Recent::new(site, word, changes);
         }
-        Rule::unpack(word)
+        word
     }
 
     #[inline(never)]

@@ -56,12 +56,18 @@ pub fn fill(walk: &mut Walk<'_>, addr: u64) -> bool {
     if read(walk, addr, len) {
         return true;
     }
-    let to_page_end = PAGE - (addr & (PAGE - 1));
+    let to_page_end = next_page(addr) - addr;
     if !read(walk, addr, to_page_end) {
         return false;
     }
     *walk.top = addr + to_page_end;
     true
+}
+
+/// Where the page behind that of this address begins.
+#[inline(always)]
+pub fn next_page(addr: u64) -> u64 {
+    (addr & !(PAGE - 1)) + PAGE
 }
 
 #[inline(always)]

@@ -4,9 +4,7 @@ use aya::maps::{
     HashMap, MapData, MapError,
     lpm_trie::{Key, LpmTrie},
 };
-use tracer_common::unwind::{
-    CHUNK_ROWS, CallSite, Region, Row, Rule, SPACE_BITS, prefixes, region_key,
-};
+use tracer_common::unwind::{CHUNK_ROWS, CallSite, Region, Row, SPACE_BITS, prefixes, region_key};
 
 use super::{
     ProbeError, Probes,
@@ -25,18 +23,17 @@ type Chunk = [u64; CHUNK_ROWS];
 type Regions<'a> = LpmTrie<&'a mut MapData, [u8; 16], [u64; 2]>;
 
 impl Probes {
-    /// Gives the kernel side the rules of these call sites.
+    /// Gives the kernel side the rules of these call sites, packed.
     ///
     /// # Errors
     /// When the map cannot be written. What it does not have it asks for again.
-    pub fn give_rules(&mut self, rules: &[(CallSite, Rule)]) -> Result<(), ProbeError> {
+    pub fn give_rules(&mut self, rules: &[(CallSite, u32)]) -> Result<(), ProbeError> {
         if rules.is_empty() {
             return Ok(());
         }
         let mut map = Undisturbed::new(self.rules()?);
         for (site, rule) in rules {
-            let Some(rule) = rule.pack() else { continue };
-            map.insert([site.space, site.addr], rule, 0).map_err(ask)?;
+            map.insert([site.space, site.addr], *rule, 0).map_err(ask)?;
         }
         drop(map);
         self.rules_changed()

@@ -50,6 +50,8 @@ pub enum BreakReason {
     /// The stack could not be read where the next frame should be, or the table was not there in
     /// time.
     Unreadable,
+    /// The rest had to be walked by the user side, and the ring was too full to send it.
+    Busy,
     /// The frames were lost.
     Lost,
 }
@@ -63,6 +65,7 @@ impl BreakReason {
             Self::NoCode => "no code is there",
             Self::Unopened => "the file could not be opened",
             Self::Unreadable => "the stack could not be read further, or not in time",
+            Self::Busy => "the ring was too full to send the rest (raise --ring-size)",
             Self::Lost => "the frames were lost",
         }
     }

@@ -21,7 +21,8 @@ pub(super) fn end(tracer: &Tracer, id: StackId) -> StackEnd {
     match tracer.ledger().stacks().trace(id).map(|trace| trace.end) {
         Some(event::StackEnd::Whole) => StackEnd::Whole,
         Some(event::StackEnd::DepthLimit) => StackEnd::DepthLimit,
-        Some(event::StackEnd::Broken | event::StackEnd::Unfinished) | None => StackEnd::Broken,
+        Some(event::StackEnd::Broken | event::StackEnd::Unfinished | event::StackEnd::Unsent)
+        | None => StackEnd::Broken,
     }
 }
 
@@ -49,7 +50,7 @@ pub(super) fn of(tracer: &Tracer) -> StackQuality {
             StackEnd::DepthLimit => add(&mut quality.depth_limit),
             StackEnd::Broken => {
                 add(&mut quality.broken);
-                add(places.entry(tracer.why_broken(hash)).or_default());
+                add(places.entry(tracer.why_broken(id)).or_default());
             }
         }
     }

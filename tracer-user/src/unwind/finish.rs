@@ -5,34 +5,36 @@ use tracer_common::{
     unwind::{Rule, RuleKind, SIGCONTEXT_FP, SIGCONTEXT_IP, SIGCONTEXT_SP, SavedFramePointer},
 };
 
-/// A part of a stack, as it was.
+/// Parts of a stack, as they were. Between them was no memory.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Copied {
-    /// Address of the first byte.
-    pub(super) start: u64,
-    /// The bytes.
-    pub(super) bytes: Vec<u8>,
+    /// The address of each and its bytes, in order.
+    parts: Vec<(u64, Vec<u8>)>,
 }
 
 impl Copied {
-    /// Adds bytes that lay at this address. Answers `false` when they do not follow.
+    /// Adds bytes that lay at this address. Answers `false` when it is not behind the others.
     pub(super) fn push(&mut self, addr: u64, bytes: &[u8]) -> bool {
-        if self.bytes.is_empty() {
-            self.start = addr;
+        let Some((start, last)) = self.parts.last_mut() else {
+            self.parts.push((addr, bytes.to_vec()));
+            return true;
+        };
+        match start.checked_add(last.len() as u64) {
+            Some(end) if end == addr => last.extend_from_slice(bytes),
+            Some(end) if end < addr => self.parts.push((addr, bytes.to_vec())),
+            _ => return false,
         }
-        let follows = self.start.checked_add(self.bytes.len() as u64) == Some(addr);
-        if follows {
-            self.bytes.extend_from_slice(bytes);
-        }
-        follows
+        true
     }
 
     fn word(&self, addr: u64) -> Option<u64> {
         if addr & 7 != 0 {
             return None;
         }
-        let at = usize::try_from(addr.checked_sub(self.start)?).ok()?;
-        let bytes = self.bytes.get(at..at.checked_add(8)?)?;
+        let behind = self.parts.partition_point(|(start, _)| *start <= addr);
+        let (start, bytes) = self.parts.get(behind.checked_sub(1)?)?;
+        let at = usize::try_from(addr.checked_sub(*start)?).ok()?;
+        let bytes = bytes.get(at..at.checked_add(8)?)?;
         Some(u64::from_ne_bytes(bytes.try_into().ok()?))
     }
 }
@@ -50,11 +52,16 @@ pub(super) struct Frame {
     pub(super) context: u64,
 }
 
-/// Leaves a frame by its rule.
+/// Leaves a frame by its rule, which may be a guess.
 ///
 /// # Errors
 /// Why there is no further frame.
-pub(super) fn leave(frame: Frame, rule: Rule, stack: &Copied) -> Result<Frame, StackEnd> {
+pub(super) fn leave(
+    frame: Frame,
+    rule: Rule,
+    is_guess: bool,
+    stack: &Copied,
+) -> Result<Frame, StackEnd> {
     let broken = StackEnd::Broken;
     let word = |addr| stack.word(addr).ok_or(broken);
     let at = |base: u64, offset: i64| base.wrapping_add_signed(offset);
@@ -66,9 +73,6 @@ pub(super) fn leave(frame: Frame, rule: Rule, stack: &Copied) -> Result<Frame, S
         RuleKind::StackPointer | RuleKind::StackPointerMemory | RuleKind::Signal => frame.sp,
         RuleKind::FramePointer | RuleKind::FramePointerMemory => frame.fp,
     };
-    if base == 0 {
-        return Err(StackEnd::Whole);
-    }
     let place = at(base, rule.cfa_offset.into());
     if rule.kind == RuleKind::Signal {
         let return_addr = word(place.wrapping_add(SIGCONTEXT_IP))?.wrapping_add(1);
@@ -90,7 +94,7 @@ pub(super) fn leave(frame: Frame, rule: Rule, stack: &Copied) -> Result<Frame, S
         SavedFramePointer::AtFramePointer(offset) => word(at(frame.fp, offset.into()))?,
     };
     if return_addr == 0 {
-        return Err(StackEnd::Whole);
+        return Err(if is_guess { broken } else { StackEnd::Whole });
     }
     Ok(Frame { return_addr, sp: cfa, fp, context: 0 })
 }
@@ -129,7 +133,7 @@ pub(super) fn finish(
             Site::Guessed => Rule::FRAME_POINTER,
             Site::NoCode => Rule::UNKNOWN,
         };
-        let next = match leave(frame, rule, stack) {
+        let next = match leave(frame, rule, here == Site::Guessed, stack) {
             Ok(next) => next,
             Err(end) => return Finished { end, misled_by: None },
         };

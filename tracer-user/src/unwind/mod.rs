@@ -37,7 +37,7 @@ pub use self::{
 
 use self::{
     finish::{Copied, Frame, finish},
-    known_code::{returns_from_signal, trampoline},
+    known_code::{begins_thread, returns_from_signal, trampoline},
     regions::Regions,
 };
 use crate::{
@@ -72,8 +72,8 @@ pub struct Walked {
     frames: Vec<u8>,
     /// Why there are no more.
     pub end: StackEnd,
-    /// What the kernel side is to know of code without a table.
-    pub rules: Vec<(CallSite, Rule)>,
+    /// What the kernel side is to know of code without a table, packed.
+    pub rules: Vec<(CallSite, u32)>,
     /// Was there code of which the kernel side has no table in this address space?
     pub met_new_code: bool,
 }
@@ -160,16 +160,16 @@ impl Unwinder {
                 met.insert(misled_by, Site::NoCode);
             }
         }
-        let rules = met.into_iter().map(|(return_addr, site)| {
+        let rules = met.into_iter().filter_map(|(return_addr, site)| {
             let rule = match site {
-                Site::Said(rule) => rule,
-                Site::NoCode => Rule::UNKNOWN,
-                Site::Guessed => Rule::FRAME_POINTER,
+                Site::Said(rule) => rule.pack()?,
+                Site::NoCode => Rule::UNKNOWN.pack()?,
+                Site::Guessed => Rule::GUESS,
             };
             let (start, end) = stretch(generated(return_addr));
             let is_generated = site == Site::Guessed && binder.is_all_generated(space, start, end);
             let addr = if is_generated { generated(return_addr) } else { return_addr };
-            (CallSite { space, addr }, rule)
+            Some((CallSite { space, addr }, rule))
         });
         let rules = rules.collect();
         let hash = frames.iter().fold(StackHash::new().with(space), |hash, at| hash.with(*at));
@@ -249,9 +249,15 @@ impl Unwinder {
             ObjectKind::File(None) | ObjectKind::Kernel => return Site::Said(Rule::UNKNOWN),
             ObjectKind::Anonymous => return Site::Guessed,
         };
-        let rule = self.tables.get(&id).and_then(|table| table.rule(bound.offset));
-        let rule =
-            rule.or_else(|| returns_from_signal(file, bound.offset + 1).then_some(Rule::SIGNAL));
+        let table = self.tables.get(&id);
+        let rule = table.and_then(|table| table.rule(bound.offset));
+        let returns_to = bound.offset + 1;
+        let rule = rule
+            .or_else(|| returns_from_signal(file, returns_to).then_some(Rule::SIGNAL))
+            .or_else(|| {
+                let is_function = table.is_some_and(|table| table.begins_at(returns_to));
+                begins_thread(file, returns_to, is_function).then_some(Rule::OUTERMOST)
+            });
         rule.map_or(Site::Guessed, Site::Said)
     }
 }

@@ -13,6 +13,7 @@ use rustc_hash::FxHashMap;
 use tracer_common::unwind::{Row, Rule};
 
 use super::{
+    known_code::starts_program,
     remembered::{Calls, Remembered},
     rule::{MOST_OPERATIONS, Operations, rules_of_stubs, simplified, stubs},
 };
@@ -63,6 +64,9 @@ impl Table {
         // Where both say something of a function, the first of them is what it is unwound by.
         functions.sort_by_key(|function| function.start);
         functions.dedup_by_key(|function| function.start);
+        if elf.code(elf.entry, MOST_OF_ENTRY).is_some_and(starts_program) {
+            add_entry(elf.entry.0, &mut functions);
+        }
         let mut table = Self::default();
         let mut next = functions.iter().map(|function| function.start).skip(1);
         for function in &functions {
@@ -114,6 +118,13 @@ impl Table {
         Rule::unpack(self.rows.get(after.checked_sub(1)?)?.rule())
     }
 
+    /// Does a function begin at this place in the file, behind a gap?
+    pub(super) fn begins_at(&self, offset: u64) -> bool {
+        let place = self.rows.binary_search_by_key(&offset, |row| row.offset().into());
+        place.is_ok_and(|place| self.rows[place].rule() != 0)
+            && offset.checked_sub(1).is_none_or(|before| self.rule(before).is_none())
+    }
+
     /// The rows, by place in the file.
     pub(crate) fn rows(&self) -> &[Row] {
         &self.rows
@@ -125,6 +136,21 @@ pub(super) struct Function {
     start: u64,
     end: u64,
     pub(super) rows: Vec<(u64, Rule)>,
+}
+
+/// Length of an object's entry at the most. That of the dynamic linker has 61 bytes, others less.
+const MOST_OF_ENTRY: u64 = 64;
+
+/// Adds the entry of a program or of the dynamic linker where nothing is said of it: nobody called it.
+fn add_entry(entry: u64, functions: &mut Vec<Function>) {
+    let next = functions.partition_point(|function| function.start <= entry);
+    let is_said = next.checked_sub(1).is_some_and(|last| entry < functions[last].end);
+    if is_said {
+        return;
+    }
+    let limit = functions.get(next).map_or(u64::MAX, |function| function.start);
+    let end = entry.saturating_add(MOST_OF_ENTRY).min(limit);
+    functions.insert(next, Function { start: entry, end, rows: vec![(entry, Rule::OUTERMOST)] });
 }
 
 /// Adds the functions that a section of this length describes, as far as it can be read.

@@ -130,9 +130,15 @@ fn a_guess_that_leads_into_no_code_is_taken_back() {
 }
 
 #[test]
-fn code_that_keeps_a_frame_pointer_begins_with_none() {
-    let (frames, finished) = walk(&[], 0, |_| Site::Guessed);
-    assert_eq!((frames.len(), finished.end), (1, StackEnd::Whole));
+fn a_guess_does_not_know_where_a_thread_begins() {
+    let (frames, finished) = walk(&[7, 7], 0, |_| Site::Guessed);
+    assert_eq!((frames.len(), finished.end), (1, StackEnd::Broken));
+    // A zero in the place of the return address: where a table has led to it, there is no caller.
+    let words = [7, 0];
+    let (_, finished) = walk(&words, SP, |_| Site::Guessed);
+    assert_eq!(finished.end, StackEnd::Broken);
+    let (_, finished) = walk(&words, SP, |_| Site::Said(Rule::FRAME_POINTER));
+    assert_eq!(finished.end, StackEnd::Whole);
 }
 
 #[test]
@@ -145,9 +151,26 @@ fn a_stack_of_more_frames_than_are_taken_says_so() {
 #[test]
 fn a_piece_that_does_not_follow_is_not_taken() {
     let mut copied = stack(&[1, 2]);
-    assert!(!copied.push(SP + 8, &[0; 8]) && !copied.push(SP + 24, &[0; 8]));
+    assert!(!copied.push(SP + 8, &[0; 8]));
     assert!(copied.push(SP + 16, &[0; 8]));
-    assert_eq!(copied.bytes.len(), 24);
+    assert!(!copied.push(SP, &[0; 8]));
+}
+
+#[test]
+fn a_frame_with_a_page_that_was_never_written_is_left() {
+    let mut copied = stack(&[7]);
+    let cfa = SP + 0x3000;
+    assert!(copied.push(cfa - 16, &[0x2000_u64, 0x2000].map(u64::to_ne_bytes).concat()));
+    let frame = Frame { return_addr: 0x1000, sp: SP, fp: 0, context: 0 };
+    let mut frames = vec![0x1000];
+    let finished = finish(&mut frames, frame, &copied, |site| match site {
+        0x1000 => at_sp(0x3000),
+        _ => Site::Said(Rule::OUTERMOST),
+    });
+    assert_eq!((frames, finished.end), (vec![0x1000, 0x2000], StackEnd::Whole));
+    // What was not there is not read.
+    let (frames, finished) = walk(&[7], 0, |_| at_sp(0x2000));
+    assert_eq!((frames.len(), finished.end), (1, StackEnd::Broken));
 }
 
 proptest! {

@@ -23,6 +23,7 @@ use crate::{
 };
 use tracer_common::{
     count::Count,
+    event::StackEnd,
     unwind::{Rule, RuleKind},
 };
 
@@ -207,13 +208,18 @@ impl Tracer {
         hashes.iter().zip(stacks).map(merged).collect()
     }
 
-    /// Where the stack of this hash ends, and why before the start of its thread.
-    pub fn why_broken(&self, hash: u64) -> (Option<String>, BreakReason) {
-        let Some(last) = self.bound.get(&hash).and_then(|bound| bound.last()) else {
+    /// Where this stack ends, and why before the start of its thread.
+    pub fn why_broken(&self, id: StackId) -> (Option<String>, BreakReason) {
+        let stacks = self.ledger.stacks();
+        let bound = stacks.hash(id).and_then(|hash| self.bound.get(&hash));
+        let Some(last) = bound.and_then(|bound| bound.last()) else {
             return (None, BreakReason::Lost);
         };
         let object = last.object.and_then(|id| self.binder.object(id));
         let reason = match self.unwinder.known(last, &self.binder) {
+            _ if stacks.trace(id).is_some_and(|trace| trace.end == StackEnd::Unsent) => {
+                BreakReason::Busy
+            }
             _ if object.is_some_and(|object| matches!(object.kind, ObjectKind::File(None))) => {
                 BreakReason::Unopened
             }

@@ -72,7 +72,7 @@ fn compare(path: &Path) -> Compared {
                 continue;
             }
             RuleKind::Outermost | RuleKind::Signal | RuleKind::Interrupted => continue,
-            _ => leave(Frame { return_addr, sp: SP, fp: FP, context: 0 }, rule, &stack),
+            _ => leave(Frame { return_addr, sp: SP, fp: FP, context: 0 }, rule, false, &stack),
         };
         let mut registers = UnwindRegsX86_64::new(return_addr, SP, FP);
         let mut read = |addr: u64| {
