@@ -14,13 +14,14 @@ mod remembered;
 mod rule;
 mod survey;
 mod table;
+mod tables;
 
 #[cfg(test)]
 mod tests;
 
 use std::collections::VecDeque;
 
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 use tracer_common::{
     decode::{Event, Frames, Piece},
     event::StackEnd,
@@ -39,6 +40,7 @@ use self::{
     finish::{Copied, Frame, finish},
     known_code::{returns_from_signal, trampoline},
     regions::Regions,
+    tables::Tables,
 };
 use crate::{
     symbols::{Binder, Bound, ObjectId, ObjectKind},
@@ -92,7 +94,11 @@ const MOST_NAMES: usize = 8;
 #[derive(Debug, Default)]
 pub struct Unwinder {
     /// The table of each object.
-    tables: FxHashMap<ObjectId, Table>,
+    tables: Tables,
+    /// Objects of which the kernel side has the table.
+    told: FxHashSet<ObjectId>,
+    /// Address spaces with code whose table is being compiled.
+    waiting: FxHashSet<u64>,
     /// What of each address space the kernel side has tables for.
     regions: Regions,
     /// What each thread has sent of a stack.
@@ -206,21 +212,53 @@ impl Unwinder {
     }
 
     /// The executable mappings of files in this address space that the kernel side has no table for:
-    /// it has from here on. Compiles the tables that are new.
+    /// it has from here on, unless a table is large. Such a one is compiled beside; see
+    /// [`Unwinder::compiled`].
     pub fn cover(&mut self, space: u64, process: &Process, binder: &mut Binder) -> Covered {
+        self.cover_by(space, process, binder, Tables::ask_for)
+    }
+
+    /// The same, large tables included: for when nothing is read meanwhile.
+    pub fn cover_at_once(&mut self, space: u64, process: &Process, binder: &mut Binder) -> Covered {
+        self.cover_by(space, process, binder, Tables::compile)
+    }
+
+    fn cover_by(
+        &mut self,
+        space: u64,
+        process: &Process,
+        binder: &mut Binder,
+        compile: fn(&mut Tables, ObjectId, &Binder),
+    ) -> Covered {
         let mut covered = Covered::default();
         for (mapping, id) in binder.code(space, process) {
             if self.regions.has_all(space, &mapping, id) {
                 continue;
             }
-            let is_new = !self.tables.contains_key(&id);
-            let table = self.tables.entry(id).or_insert_with(|| open(binder, id));
-            if is_new && !table.rows().is_empty() {
+            compile(&mut self.tables, id, binder);
+            let Some(table) = self.tables.get(id) else {
+                self.waiting.insert(space);
+                continue;
+            };
+            if self.told.insert(id) && !table.rows().is_empty() {
                 covered.tables.push(NewTable { table: id.number(), rows: table.rows().to_vec() });
             }
             self.regions.add(space, &mapping, id, table, &mut covered);
         }
         covered
+    }
+
+    /// Address spaces to be covered again, since tables have been compiled.
+    pub fn compiled(&mut self) -> FxHashSet<u64> {
+        match self.tables.take_ready() {
+            true => std::mem::take(&mut self.waiting),
+            false => FxHashSet::default(),
+        }
+    }
+
+    /// Waits for the tables that are being compiled: from here on it is said of each stack why it ends.
+    pub fn settle(&mut self) {
+        self.tables.wait();
     }
 
     /// Something else is executed in this range from here on. Answers what is void.
@@ -230,12 +268,13 @@ impl Unwinder {
 
     /// The address space is no more. Answers what is void.
     pub fn close(&mut self, space: u64) -> Covered {
+        self.waiting.remove(&space);
         self.regions.forget(space, 0, u64::MAX)
     }
 
     fn site(&mut self, bound: &Bound, binder: &Binder) -> Site {
         if let Some(id) = bound.object {
-            self.tables.entry(id).or_insert_with(|| open(binder, id));
+            self.tables.ask_for(id, binder);
         }
         self.known(bound, binder)
     }
@@ -249,16 +288,9 @@ impl Unwinder {
             ObjectKind::File(None) | ObjectKind::Kernel => return Site::Said(Rule::UNKNOWN),
             ObjectKind::Anonymous => return Site::Guessed,
         };
-        let rule = self.tables.get(&id).and_then(|table| table.rule(bound.offset));
+        let rule = self.tables.rule(id, bound.offset);
         let rule =
             rule.or_else(|| returns_from_signal(file, bound.offset + 1).then_some(Rule::SIGNAL));
         rule.map_or(Site::Guessed, Site::Said)
-    }
-}
-
-fn open(binder: &Binder, id: ObjectId) -> Table {
-    match binder.object(id).map(|object| &object.kind) {
-        Some(ObjectKind::File(Some(file))) => Table::open(file),
-        _ => Table::default(),
     }
 }

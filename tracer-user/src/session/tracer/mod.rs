@@ -217,7 +217,7 @@ impl Tracer {
     /// When there is none, or the kernel sets no probe.
     pub fn attach(&mut self) -> anyhow::Result<()> {
         let pid = self.process.pid;
-        self.cover(pid, &self.process.clone());
+        self.cover_at_once(pid, &self.process.clone());
         self.survey(FIRST_SPACE, &self.process.clone());
         let found = self.allocators.look(&self.process)?;
         self.attach_to(pid, found.into_iter().collect())?;
@@ -280,7 +280,7 @@ impl Tracer {
     /// When the kernel sets no probe.
     pub fn attach_new(&mut self) -> anyhow::Result<()> {
         let pid = self.process.pid;
-        self.cover(pid, &self.process.clone());
+        self.cover_at_once(pid, &self.process.clone());
         let found = self.allocators.look(&self.process)?;
         self.attach_to(pid, found.into_iter().collect())
     }
@@ -362,6 +362,7 @@ impl Tracer {
             self.tell_run_times();
         }
         while self.read_until(None).paused == Paused::Full {}
+        self.unwinder.settle();
         self.notice_ends();
     }
 }

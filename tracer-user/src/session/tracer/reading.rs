@@ -98,6 +98,7 @@ impl Tracer {
     /// Reads what is there, up to one turn.
     fn read(&mut self) {
         self.look_at_arrivals();
+        self.cover_compiled();
         let asked = self.others.are_asked_for();
         let unborn = asked && self.probes.n_unborn() > 0;
         let read = self.read_until(None);
