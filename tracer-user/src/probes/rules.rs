@@ -109,6 +109,22 @@ impl Probes {
         Ok(())
     }
 
+    /// Forgets these rules.
+    ///
+    /// # Errors
+    /// When the map cannot be read.
+    pub fn take_guesses(&mut self, guesses: &[CallSite]) -> Result<(), ProbeError> {
+        if guesses.is_empty() {
+            return Ok(());
+        }
+        let mut rules = Undisturbed::new(self.rules()?);
+        for guess in guesses {
+            // Mostly there is none.
+            let _ = rules.remove(&[guess.space, guess.addr]);
+        }
+        Ok(())
+    }
+
     fn rules(&mut self) -> Result<HashMap<&mut MapData, [u64; 2], u32>, ProbeError> {
         HashMap::try_from(self.map_mut(RULES)?).map_err(ask)
     }

@@ -19,7 +19,7 @@ mod tables;
 #[cfg(test)]
 mod tests;
 
-use std::collections::VecDeque;
+use std::{collections::VecDeque, ops::Range};
 
 use rustc_hash::{FxHashMap, FxHashSet};
 use tracer_common::{
@@ -38,7 +38,7 @@ pub use self::{
 
 use self::{
     finish::{Copied, Frame, finish},
-    known_code::{returns_from_signal, trampoline},
+    known_code::{has_trampolines, returns_from_signal, trampoline},
     regions::Regions,
     tables::Tables,
 };
@@ -86,6 +86,10 @@ impl Walked {
         Frames::of(&self.frames)
     }
 }
+
+/// Stretches of generated code that are looked at anew when code is mapped there: 2 GiB, which is more
+/// than a runtime has.
+const MOST_GUESSES: usize = 1024;
 
 /// Stacks of one thread that can be unfinished in records to come: the calls that it has in flight.
 const MOST_NAMES: usize = 8;
@@ -166,15 +170,19 @@ impl Unwinder {
                 met.insert(misled_by, Site::NoCode);
             }
         }
+        let mut guesses = FxHashMap::default();
         let rules = met.into_iter().map(|(return_addr, site)| {
             let rule = match site {
                 Site::Said(rule) => rule,
                 Site::NoCode => Rule::UNKNOWN,
                 Site::Guessed => Rule::FRAME_POINTER,
             };
-            let (start, end) = stretch(generated(return_addr));
-            let is_generated = site == Site::Guessed && binder.is_all_generated(space, start, end);
-            let addr = if is_generated { generated(return_addr) } else { return_addr };
+            let whole = generated(return_addr);
+            let is_generated = site == Site::Guessed
+                && *guesses
+                    .entry(whole)
+                    .or_insert_with(|| is_guessed(whole, space, process, binder));
+            let addr = if is_generated { whole } else { return_addr };
             (CallSite { space, addr }, rule)
         });
         let rules = rules.collect();
@@ -263,7 +271,11 @@ impl Unwinder {
 
     /// Something else is executed in this range from here on. Answers what is void.
     pub fn forget_range(&mut self, space: u64, start: u64, end: u64) -> Covered {
-        self.regions.forget(space, start, end)
+        let mut covered = self.regions.forget(space, start, end);
+        let stretches = generated(start)..=generated(end.saturating_sub(1));
+        let guesses = stretches.take(MOST_GUESSES).map(|addr| CallSite { space, addr });
+        covered.guesses.extend(guesses);
+        covered
     }
 
     /// The address space is no more. Answers what is void.
@@ -293,4 +305,14 @@ impl Unwinder {
             rule.or_else(|| returns_from_signal(file, bound.offset + 1).then_some(Rule::SIGNAL));
         rule.map_or(Site::Guessed, Site::Said)
     }
+}
+
+/// Is the guess that holds for one call site in a stretch of memory good for all of them? It is where
+/// all is generated code and none of it is known to be otherwise.
+fn is_guessed(whole: u64, space: u64, process: Option<&Process>, binder: &Binder) -> bool {
+    let (start, end) = stretch(whole);
+    let code = binder.generated_code(space, start..end);
+    let is_known =
+        |range: &Range<u64>| process.is_some_and(|process| has_trampolines(process, range.clone()));
+    !code.is_empty() && !code.iter().any(is_known)
 }

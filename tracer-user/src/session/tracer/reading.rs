@@ -51,6 +51,7 @@ pub(super) fn tell(probes: &mut Probes, covered: Covered) {
             probes.take_region(space, start, end)?;
             probes.take_rules(space, start, end)?;
         }
+        probes.take_guesses(&covered.guesses)?;
         for NewTable { table, rows } in covered.tables {
             probes.give_table(table, &rows)?;
         }
