@@ -5,7 +5,9 @@ use std::fs;
 use std::time::Duration;
 
 use outlive_tests::build::Build;
-use outlive_tests::measure::{MEASURED, measure, measure_running, measure_running_with};
+use outlive_tests::measure::{
+    MEASURED, measure, measure_running, measure_running_with, measure_with,
+};
 use outlive_tests::scratch::{Scratch, copy_program};
 use outlive_tests::session::Frame;
 use outlive_tests::text::changed_code_bytes;
@@ -18,6 +20,7 @@ crate::tests![
     [Bpf, C] a_leak_in_thousands_of_stacks_is_exact_in_each,
     [Bpf, C] tens_of_thousands_of_stacks_are_not_mixed_up,
     [Bpf, C] two_hundred_thousand_functions_are_named_in_bounded_memory,
+    [Bpf, C] a_large_library_that_is_opened_stops_nothing,
     [Bpf, C] a_terminal_is_told_that_stacks_are_named,
     [Bpf, C] blocks_that_change_processors_by_the_million_leave_nothing,
 ];
@@ -109,6 +112,26 @@ fn two_hundred_thousand_functions_are_named_in_bounded_memory() {
     assert_eq!(names, ["leaves", "f_123456", "batch"], "{}", measured.story());
     assert_eq!(stack.end, "whole");
     assert!((1..500 << 20).contains(&peak), "{peak} bytes");
+}
+
+/// While another thread allocates flat out.
+fn a_large_library_that_is_opened_stops_nothing() {
+    let library = Build::library("c/lib_many_functions.c", "libmany.so").flag("-O1").build();
+    let program = Build::c("opened_large.c").flag("-ldl").build();
+    let program = Program::new(program).arg(library.display().to_string());
+    let program = program.arg("200000").arg("2");
+    for options in [&[][..], &["--no-hold"]] {
+        let measured = measure_with(options, &program);
+        // The loader allocates too.
+        measured.expect_exact_sites();
+        let stacks = &measured.session.stacks;
+        let through = |name: &str| {
+            let has = |frame: &Frame| frame.function.as_deref() == Some(name);
+            stacks.iter().find(|stack| stack.frames.iter().any(has))
+        };
+        let stack = through("f_123456").unwrap_or_else(|| panic!("{}", measured.story()));
+        assert_eq!(stack.end, "whole", "{}", measured.story());
+    }
 }
 
 fn a_terminal_is_told_that_stacks_are_named() {

@@ -23,6 +23,7 @@ crate::tests![
     [Bpf, C] the_kernel_s_own_functions_in_a_process_are_walked_through,
     [Bpf, C] a_stack_of_too_many_frames_says_so,
     [Bpf, C] a_stack_that_breaks_says_where_and_why,
+    [Bpf, C] trampolines_beside_code_with_frame_pointers_are_left,
     [Bpf, C] functions_side_by_side_are_told_apart,
     [Bpf, C] code_where_other_code_was_is_left_by_its_own_rules,
     [Bpf, Cpp] the_caller_of_new_is_there,
@@ -222,6 +223,23 @@ fn a_stack_that_breaks_says_where_and_why() {
     let folded = measured.run.folder().join("growth.folded");
     let folded = std::fs::read_to_string(folded).expect("the report is there");
     assert_eq!(folded, format!("[broken stack];bare_call;bare {}\n", 4 * 200));
+}
+
+/// The trampolines come when the frame pointer has been found to do for what lies beside them.
+fn trampolines_beside_code_with_frame_pointers_are_left() {
+    let measured = measure(&Program::new(Build::c("mixed_code.c").only_flags(USUAL).build()));
+    measured.expect_exact();
+    for function in ["by_frame_pointer", "by_trampoline"] {
+        let path = [function, "", "with_number", "batch"];
+        let stacks = measured.session.stacks.iter();
+        let stacks: Vec<_> =
+            stacks.filter(|stack| functions(stack).first() == Some(&function)).collect();
+        assert!(!stacks.is_empty(), "{}", measured.story());
+        for stack in stacks {
+            assert!(begins(&functions(stack), &path), "{}", measured.story());
+            assert_eq!(stack.end, "whole", "{}", measured.story());
+        }
+    }
 }
 
 fn functions_side_by_side_are_told_apart() {

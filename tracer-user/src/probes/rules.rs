@@ -117,6 +117,22 @@ impl Probes {
         state.set(RULES_CHANGED, n_changes + 1, 0).map_err(ask)
     }
 
+    /// Forgets these rules.
+    ///
+    /// # Errors
+    /// When the map cannot be read.
+    pub fn take_guesses(&mut self, guesses: &[CallSite]) -> Result<(), ProbeError> {
+        if guesses.is_empty() {
+            return Ok(());
+        }
+        let mut rules = Undisturbed::new(self.rules()?);
+        for guess in guesses {
+            // Mostly there is none.
+            let _ = rules.remove(&[guess.space, guess.addr]);
+        }
+        Ok(())
+    }
+
     fn rules(&mut self) -> Result<HashMap<&mut MapData, [u64; 2], u32>, ProbeError> {
         HashMap::try_from(self.map_mut(RULES)?).map_err(ask)
     }

@@ -1,6 +1,7 @@
 //! Binds addresses to objects while the target still maps them.
 
 use std::fs::File;
+use std::ops::Range;
 use std::os::unix::fs::FileExt as _;
 use std::rc::Rc;
 
@@ -272,11 +273,18 @@ impl Binder {
         code.into_iter().map(|mapping| (mapping.clone(), self.id(process, &mapping))).collect()
     }
 
-    /// Is nothing of a file executed in this range of the address space, as far as is known?
-    pub fn is_all_generated(&self, space: u64, start: u64, end: u64) -> bool {
+    /// The code without a file in this range of the address space, as far as is known; nothing where
+    /// there is some of a file as well.
+    pub fn generated_code(&self, space: u64, range: Range<u64>) -> Vec<Range<u64>> {
         let map = self.spaces.get(&space);
-        let mut mappings = map.into_iter().flat_map(|map| &map.mappings.list);
-        !mappings.any(|at| at.is_executable() && at.has_file() && at.start < end && start < at.end)
+        let mappings = map.into_iter().flat_map(|map| &map.mappings.list);
+        let is_here =
+            |at: &&Mapping| at.is_executable() && at.start < range.end && range.start < at.end;
+        let here: Vec<&Mapping> = mappings.filter(is_here).collect();
+        if here.iter().any(|at| at.has_file()) {
+            return Vec::new();
+        }
+        here.iter().map(|at| at.start.max(range.start)..at.end.min(range.end)).collect()
     }
 
     /// The object of this number.

@@ -1,6 +1,6 @@
 //! Code without an unwind table that is known by its instructions.
 
-use std::{fs::File, os::unix::fs::FileExt as _};
+use std::{fs::File, ops::Range, os::unix::fs::FileExt as _};
 
 use tracer_common::unwind::{Rule, RuleKind};
 
@@ -69,6 +69,25 @@ pub(super) fn trampoline(process: &Process, return_addr: u64) -> Option<Rule> {
     trampoline_of(code)
 }
 
+/// Does a page in this range begin with such code? Pages that are made for it do.
+pub(super) fn has_trampolines(process: &Process, range: Range<u64>) -> bool {
+    let Ok(memory) = process.memory() else { return false };
+    let start = range.start.next_multiple_of(PAGE);
+    (start..range.end).step_by(PAGE as usize).any(|at| {
+        let mut code = [0; MARK.len() + WHOLE];
+        memory.read_exact_at(&mut code, at).is_ok() && begins_with_trampoline(&code)
+    })
+}
+
+/// What a function begins with that may be jumped to, where the processor is to watch that.
+const MARK: [u8; 4] = [0xf3, 0x0f, 0x1e, 0xfa];
+const PAGE: u64 = 4096;
+
+fn begins_with_trampoline(code: &[u8]) -> bool {
+    let code = code.strip_prefix(&MARK).unwrap_or(code);
+    code.first_chunk().is_some_and(|code| trampoline_of(*code).is_some())
+}
+
 fn trampoline_of(code: [u8; WHOLE]) -> Option<Rule> {
     // sub $n, %rsp; call *%reg; add $n, %rsp; ret
     let [0x48, 0x83, 0xec, room, 0xff, 0xd0..=0xd7, 0x48, 0x83, 0xc4, given_back, 0xc3] = code
@@ -131,6 +150,9 @@ mod tests {
         assert_eq!(trampoline_of(code(4, 4)), None);
         // A negative number: it gives room back before the call.
         assert_eq!(trampoline_of(code(0xf8, 0xf8)), None);
+        let marked = [&MARK[..], &code(8, 8)].concat();
+        assert!(begins_with_trampoline(&marked) && begins_with_trampoline(&marked[4..]));
+        assert!(!begins_with_trampoline(&marked[1..]) && !begins_with_trampoline(&MARK));
         for at in (0..WHOLE).filter(|at| ![3, 5, 9].contains(at)) {
             let mut other = code(8, 8);
             other[at] ^= 1;

@@ -14,13 +14,14 @@ mod remembered;
 mod rule;
 mod survey;
 mod table;
+mod tables;
 
 #[cfg(test)]
 mod tests;
 
-use std::collections::VecDeque;
+use std::{collections::VecDeque, ops::Range};
 
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 use tracer_common::{
     decode::{Event, Frames, Piece},
     event::StackEnd,
@@ -37,8 +38,9 @@ pub use self::{
 
 use self::{
     finish::{Copied, Frame, finish},
-    known_code::{begins_thread, returns_from_signal, trampoline},
+    known_code::{begins_thread, has_trampolines, returns_from_signal, trampoline},
     regions::Regions,
+    tables::Tables,
 };
 use crate::{
     symbols::{Binder, Bound, ObjectId, ObjectKind},
@@ -85,6 +87,10 @@ impl Walked {
     }
 }
 
+/// Stretches of generated code that are looked at anew when code is mapped there: 2 GiB, which is more
+/// than a runtime has.
+const MOST_GUESSES: usize = 1024;
+
 /// Stacks of one thread that can be unfinished in records to come: the calls that it has in flight.
 const MOST_NAMES: usize = 8;
 
@@ -92,7 +98,11 @@ const MOST_NAMES: usize = 8;
 #[derive(Debug, Default)]
 pub struct Unwinder {
     /// The table of each object.
-    tables: FxHashMap<ObjectId, Table>,
+    tables: Tables,
+    /// Objects of which the kernel side has the table.
+    told: FxHashSet<ObjectId>,
+    /// Address spaces with code whose table is being compiled.
+    waiting: FxHashSet<u64>,
     /// What of each address space the kernel side has tables for.
     regions: Regions,
     /// What each thread has sent of a stack.
@@ -160,15 +170,19 @@ impl Unwinder {
                 met.insert(misled_by, Site::NoCode);
             }
         }
+        let mut guesses = FxHashMap::default();
         let rules = met.into_iter().filter_map(|(return_addr, site)| {
             let rule = match site {
                 Site::Said(rule) => rule.pack()?,
                 Site::NoCode => Rule::UNKNOWN.pack()?,
                 Site::Guessed => Rule::GUESS,
             };
-            let (start, end) = stretch(generated(return_addr));
-            let is_generated = site == Site::Guessed && binder.is_all_generated(space, start, end);
-            let addr = if is_generated { generated(return_addr) } else { return_addr };
+            let whole = generated(return_addr);
+            let is_generated = site == Site::Guessed
+                && *guesses
+                    .entry(whole)
+                    .or_insert_with(|| is_guessed(whole, space, process, binder));
+            let addr = if is_generated { whole } else { return_addr };
             Some((CallSite { space, addr }, rule))
         });
         let rules = rules.collect();
@@ -206,16 +220,35 @@ impl Unwinder {
     }
 
     /// The executable mappings of files in this address space that the kernel side has no table for:
-    /// it has from here on. Compiles the tables that are new.
+    /// it has from here on, unless a table is large. Such a one is compiled beside; see
+    /// [`Unwinder::compiled`].
     pub fn cover(&mut self, space: u64, process: &Process, binder: &mut Binder) -> Covered {
+        self.cover_by(space, process, binder, Tables::ask_for)
+    }
+
+    /// The same, large tables included: for when nothing is read meanwhile.
+    pub fn cover_at_once(&mut self, space: u64, process: &Process, binder: &mut Binder) -> Covered {
+        self.cover_by(space, process, binder, Tables::compile)
+    }
+
+    fn cover_by(
+        &mut self,
+        space: u64,
+        process: &Process,
+        binder: &mut Binder,
+        compile: fn(&mut Tables, ObjectId, &Binder),
+    ) -> Covered {
         let mut covered = Covered::default();
         for (mapping, id) in binder.code(space, process) {
             if self.regions.has_all(space, &mapping, id) {
                 continue;
             }
-            let is_new = !self.tables.contains_key(&id);
-            let table = self.tables.entry(id).or_insert_with(|| open(binder, id));
-            if is_new && !table.rows().is_empty() {
+            compile(&mut self.tables, id, binder);
+            let Some(table) = self.tables.get(id) else {
+                self.waiting.insert(space);
+                continue;
+            };
+            if self.told.insert(id) && !table.rows().is_empty() {
                 covered.tables.push(NewTable { table: id.number(), rows: table.rows().to_vec() });
             }
             self.regions.add(space, &mapping, id, table, &mut covered);
@@ -223,19 +256,37 @@ impl Unwinder {
         covered
     }
 
+    /// Address spaces to be covered again, since tables have been compiled.
+    pub fn compiled(&mut self) -> FxHashSet<u64> {
+        match self.tables.take_ready() {
+            true => std::mem::take(&mut self.waiting),
+            false => FxHashSet::default(),
+        }
+    }
+
+    /// Waits for the tables that are being compiled: from here on it is said of each stack why it ends.
+    pub fn settle(&mut self) {
+        self.tables.wait();
+    }
+
     /// Something else is executed in this range from here on. Answers what is void.
     pub fn forget_range(&mut self, space: u64, start: u64, end: u64) -> Covered {
-        self.regions.forget(space, start, end)
+        let mut covered = self.regions.forget(space, start, end);
+        let stretches = generated(start)..=generated(end.saturating_sub(1));
+        let guesses = stretches.take(MOST_GUESSES).map(|addr| CallSite { space, addr });
+        covered.guesses.extend(guesses);
+        covered
     }
 
     /// The address space is no more. Answers what is void.
     pub fn close(&mut self, space: u64) -> Covered {
+        self.waiting.remove(&space);
         self.regions.forget(space, 0, u64::MAX)
     }
 
     fn site(&mut self, bound: &Bound, binder: &Binder) -> Site {
         if let Some(id) = bound.object {
-            self.tables.entry(id).or_insert_with(|| open(binder, id));
+            self.tables.ask_for(id, binder);
         }
         self.known(bound, binder)
     }
@@ -249,22 +300,25 @@ impl Unwinder {
             ObjectKind::File(None) | ObjectKind::Kernel => return Site::Said(Rule::UNKNOWN),
             ObjectKind::Anonymous => return Site::Guessed,
         };
-        let table = self.tables.get(&id);
-        let rule = table.and_then(|table| table.rule(bound.offset));
+        let rule = self.tables.rule(id, bound.offset);
         let returns_to = bound.offset + 1;
         let rule = rule
             .or_else(|| returns_from_signal(file, returns_to).then_some(Rule::SIGNAL))
             .or_else(|| {
-                let is_function = table.is_some_and(|table| table.begins_at(returns_to));
+                let is_function =
+                    self.tables.get(id).is_some_and(|table| table.begins_at(returns_to));
                 begins_thread(file, returns_to, is_function).then_some(Rule::OUTERMOST)
             });
         rule.map_or(Site::Guessed, Site::Said)
     }
 }
 
-fn open(binder: &Binder, id: ObjectId) -> Table {
-    match binder.object(id).map(|object| &object.kind) {
-        Some(ObjectKind::File(Some(file))) => Table::open(file),
-        _ => Table::default(),
-    }
+/// Is the guess that holds for one call site in a stretch of memory good for all of them? It is where
+/// all is generated code and none of it is known to be otherwise.
+fn is_guessed(whole: u64, space: u64, process: Option<&Process>, binder: &Binder) -> bool {
+    let (start, end) = stretch(whole);
+    let code = binder.generated_code(space, start..end);
+    let is_known =
+        |range: &Range<u64>| process.is_some_and(|process| has_trampolines(process, range.clone()));
+    !code.is_empty() && !code.iter().any(is_known)
 }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use rustc_hash::FxHashMap;
-use tracer_common::unwind::{Region, Row};
+use tracer_common::unwind::{CallSite, Region, Row};
 
 use super::table::Table;
 use crate::{symbols::ObjectId, target::mappings::Mapping};
@@ -13,6 +13,8 @@ use crate::{symbols::ObjectId, target::mappings::Mapping};
 pub struct Covered {
     /// Address ranges that are void, with the code that was there.
     pub void: Vec<(u64, u64, u64)>,
+    /// Stretches of generated code for which no guess holds from here on.
+    pub guesses: Vec<CallSite>,
     /// Tables that it does not have.
     pub tables: Vec<NewTable>,
     /// Address space, first address and the one behind the last, and what is there.

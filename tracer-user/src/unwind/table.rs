@@ -2,12 +2,10 @@
 //!
 //! What is compiled are bytes of the target's choosing: whatever they say, the answer is rows or none.
 
-use std::fs::File;
-
 use gimli::{
-    BaseAddresses, CommonInformationEntry, DebugFrame, EhFrame, EndianSlice, FrameDescriptionEntry,
-    LittleEndian, Operation, UnwindContext, UnwindExpression, UnwindOffset, UnwindSection,
-    UnwindTableRow,
+    BaseAddresses, CommonInformationEntry, DebugFrame, EhFrame, EhFrameOffset, EndianSlice,
+    FrameDescriptionEntry, LittleEndian, Operation, UnwindContext, UnwindExpression, UnwindOffset,
+    UnwindSection, UnwindTableRow,
 };
 use rustc_hash::FxHashMap;
 use tracer_common::unwind::{Row, Rule};
@@ -17,7 +15,7 @@ use super::{
     remembered::{Calls, Remembered},
     rule::{MOST_OPERATIONS, Operations, rules_of_stubs, simplified, stubs},
 };
-use crate::target::elf::{Elf, ObjectAddr};
+use crate::target::elf::{Elf, FileOffset, ObjectAddr};
 
 type Bytes<'a> = EndianSlice<'a, LittleEndian>;
 
@@ -37,30 +35,41 @@ pub(crate) struct Table {
 }
 
 impl Table {
-    /// The table of this file; an empty one when it is no object, or says nothing.
-    pub(super) fn open(file: &File) -> Self {
-        Elf::open(file).map(|elf| Self::compile(&elf)).unwrap_or_default()
-    }
-
     /// The table of this object.
     pub(crate) fn compile<Data: AsRef<[u8]>>(elf: &Elf<Data>) -> Self {
         let mut functions = Vec::new();
-        let mut bases = BaseAddresses::default();
         let calls: &Calls<'_> = &|range| elf.calls_in(range);
         if let Some((at, bytes)) = elf.eh_frame() {
-            bases = bases.set_eh_frame(at.0);
-            if let Some((text, _)) = elf.section(".text") {
-                bases = bases.set_text(text.0);
-            }
+            let bases = bases(elf, at);
             let mut frame = EhFrame::new(bytes, LittleEndian);
             frame.set_address_size(8);
             read(&frame, bytes.len(), &bases, calls, &mut functions);
         }
         if let Some((_, bytes)) = elf.section(".debug_frame") {
+            let bases = BaseAddresses::default();
             let mut frame = DebugFrame::new(bytes, LittleEndian);
             frame.set_address_size(8);
             read(&frame, bytes.len(), &bases, calls, &mut functions);
         }
+        Self::of(functions, elf)
+    }
+
+    /// What this object says of the function at this place of its file, by the index of its table;
+    /// `None` where there is none.
+    pub(super) fn around<Data: AsRef<[u8]>>(elf: &Elf<Data>, offset: u64) -> Option<Self> {
+        let addr = elf.object_addr(FileOffset(offset))?;
+        let (at, bytes) = elf.eh_frame()?;
+        let bases = bases(elf, at);
+        let mut frame = EhFrame::new(bytes, LittleEndian);
+        frame.set_address_size(8);
+        let entry = elf.eh_frame_entry(addr)?.0.checked_sub(at.0)?;
+        let entry = EhFrameOffset(usize::try_from(entry).ok()?);
+        let entry = frame.fde_from_offset(&bases, entry, EhFrame::cie_from_offset).ok()?;
+        let rows = rows(&frame, &bases, &entry, &mut UnwindContext::new(), |_, _| ());
+        Some(Self::of(vec![Function::of(&entry, rows)], elf))
+    }
+
+    fn of<Data: AsRef<[u8]>>(mut functions: Vec<Function>, elf: &Elf<Data>) -> Self {
         // Where both say something of a function, the first of them is what it is unwound by.
         functions.sort_by_key(|function| function.start);
         functions.dedup_by_key(|function| function.start);
@@ -131,11 +140,27 @@ impl Table {
     }
 }
 
+/// What addresses in a table that is loaded here are relative to.
+fn bases<Data: AsRef<[u8]>>(elf: &Elf<Data>, at: ObjectAddr) -> BaseAddresses {
+    let bases = BaseAddresses::default().set_eh_frame(at.0);
+    match elf.section(".text") {
+        Some((text, _)) => bases.set_text(text.0),
+        None => bases,
+    }
+}
+
 /// A function's rules, each from its address on.
 pub(super) struct Function {
     start: u64,
     end: u64,
     pub(super) rows: Vec<(u64, Rule)>,
+}
+
+impl Function {
+    fn of(entry: &FrameDescriptionEntry<Bytes<'_>>, rows: Vec<(u64, Rule)>) -> Self {
+        let start = entry.initial_address();
+        Self { start, end: start.saturating_add(entry.len()), rows }
+    }
 }
 
 /// Length of an object's entry at the most. That of the dynamic linker has 61 bytes, others less.
@@ -172,8 +197,7 @@ fn read<'a, Section: UnwindSection<Bytes<'a>>>(
         let rows = rows(section, bases, entry, context, note);
         rows_left = rows_left.checked_sub(rows.len())?;
         if !rows.is_empty() {
-            let start = entry.initial_address();
-            functions.push(Function { start, end: start.saturating_add(entry.len()), rows });
+            functions.push(Function::of(entry, rows));
         }
         Some(())
     });

@@ -1,4 +1,5 @@
 mod forms;
+mod large;
 mod other_unwinder;
 
 use std::{fs, sync::LazyLock};

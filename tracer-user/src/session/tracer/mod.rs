@@ -215,7 +215,7 @@ impl Tracer {
     /// When there is none, or the kernel sets no probe.
     pub fn attach(&mut self) -> anyhow::Result<()> {
         let pid = self.process.pid;
-        self.cover(pid, &self.process.clone());
+        self.cover_at_once(pid, &self.process.clone());
         self.survey(FIRST_SPACE, &self.process.clone());
         let found = self.allocators.look(&self.process)?;
         self.attach_to(pid, found.into_iter().collect())?;
@@ -278,7 +278,7 @@ impl Tracer {
     /// When the kernel sets no probe.
     pub fn attach_new(&mut self) -> anyhow::Result<()> {
         let pid = self.process.pid;
-        self.cover(pid, &self.process.clone());
+        self.cover_at_once(pid, &self.process.clone());
         let found = self.allocators.look(&self.process)?;
         self.attach_to(pid, found.into_iter().collect())
     }
@@ -360,6 +360,7 @@ impl Tracer {
             self.tell_run_times();
         }
         while self.read_until(None).paused == Paused::Full {}
+        self.unwinder.settle();
         self.notice_ends();
     }
 }

@@ -51,6 +51,7 @@ pub(super) fn tell(probes: &mut Probes, covered: Covered) {
             probes.take_region(space, start, end)?;
             probes.take_rules(space, start, end)?;
         }
+        probes.take_guesses(&covered.guesses)?;
         for NewTable { table, rows } in covered.tables {
             probes.give_table(table, &rows)?;
         }
@@ -98,6 +99,7 @@ impl Tracer {
     /// Reads what is there, up to one turn.
     fn read(&mut self) {
         self.look_at_arrivals();
+        self.cover_compiled();
         let asked = self.others.are_asked_for();
         let unborn = asked && self.probes.n_unborn() > 0;
         let read = self.read_until(None);

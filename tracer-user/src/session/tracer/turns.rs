@@ -164,9 +164,26 @@ impl Tracer {
     }
 
     /// Has stacks walked through what this process executes now.
-    pub(super) fn cover(&mut self, pid: u32, process: &Process) {
+    fn cover(&mut self, pid: u32, process: &Process) {
         if let Some(space) = self.ledger.space_of(pid) {
             tell(&mut self.probes, self.unwinder.cover(space.0, process, &mut self.binder));
+        }
+    }
+
+    /// The same before there is anything to read, or while there is not.
+    pub(super) fn cover_at_once(&mut self, pid: u32, process: &Process) {
+        if let Some(space) = self.ledger.space_of(pid) {
+            let covered = self.unwinder.cover_at_once(space.0, process, &mut self.binder);
+            tell(&mut self.probes, covered);
+        }
+    }
+
+    /// Has stacks walked through code whose table was compiled meanwhile.
+    pub(super) fn cover_compiled(&mut self) {
+        for space in self.unwinder.compiled() {
+            if let Some(process) = self.tree.process_in(SpaceId(space)) {
+                tell(&mut self.probes, self.unwinder.cover(space, &process, &mut self.binder));
+            }
         }
     }
 

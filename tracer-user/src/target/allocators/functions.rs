@@ -4,7 +4,9 @@
 //! arguments as the C library's.
 
 use std::borrow::Cow;
+use std::sync::LazyLock;
 
+use rustc_hash::FxHashMap;
 use tracer_common::cookie::{Cookie, Shape};
 
 use crate::target::sites::Site;
@@ -198,10 +200,25 @@ fn bare(name: &str) -> &str {
     PREFIXES.iter().find_map(|prefix| name.strip_prefix(prefix)).unwrap_or(name)
 }
 
+/// Descriptions by name. A large object has a million symbols, each of which is looked up.
+type ByName = FxHashMap<&'static str, &'static Description>;
+
+static C_BY_NAME: LazyLock<ByName> = LazyLock::new(|| by_name(C));
+static OTHERS_BY_NAME: LazyLock<ByName> = LazyLock::new(|| by_name(OTHERS));
+
+fn by_name(descriptions: &'static [Description]) -> ByName {
+    let entry = |description: &'static Description| (&*description.name, description);
+    descriptions.iter().map(entry).collect()
+}
+
+fn find(by_name: &ByName, name: &str) -> Option<&'static Description> {
+    by_name.get(name).copied()
+}
+
 impl Description {
     /// What a function of this name does, when it is a known allocator's.
     pub fn of(name: &str) -> Option<Self> {
-        let known = if let Some(other) = OTHERS.iter().find(|other| other.name == name) {
+        let known = if let Some(other) = find(&OTHERS_BY_NAME, name) {
             other
         } else if is_new(name) {
             &NEW
@@ -210,7 +227,7 @@ impl Description {
         } else if name == THROW.name {
             &THROW
         } else {
-            C.iter().find(|description| description.name == bare(name))?
+            find(&C_BY_NAME, bare(name))?
         };
         Some(Self { name: Cow::Owned(name.to_owned()), ..known.clone() })
     }
