@@ -16,6 +16,7 @@ use tracer_common::unwind::Rule;
 use crate::control::protocol;
 use crate::report::{GroupBy, Options, flamegraph, folded, json, markdown, terminal};
 use crate::residency;
+use crate::symbols::split::Places;
 use crate::symbols::{self, debug_files, generated, object_names};
 use crate::target::allocators::{Allocators, Custom};
 use crate::target::elf::{Elf, ObjectAddr};
@@ -200,7 +201,10 @@ pub fn symbols(bytes: &[u8]) {
     let Some(file) = file_of(bytes) else { return };
     let Ok(elf) = Elf::open(&file) else { return };
     let addrs = [elf.entry.0, 0x1000, 0x1010, 0x401_000, 0x401_020, u64::MAX];
-    let names = object_names::found_at(&file, &[], &addrs);
+    // What it leaves to other files it may have itself.
+    let open = |_: &Path| file.try_clone().into_iter().collect();
+    let places = Places { object: Path::new("/opt/bin/app"), open: &open, folders: &[] };
+    let (names, _) = object_names::found_at(&file, &places, &addrs);
     assert_eq!(names.len(), addrs.len());
 }
 

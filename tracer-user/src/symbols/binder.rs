@@ -1,5 +1,6 @@
 //! Binds addresses to objects while the target still maps them.
 
+use std::cell::Cell;
 use std::fs::File;
 use std::os::unix::fs::FileExt as _;
 use std::rc::Rc;
@@ -77,6 +78,8 @@ pub struct Object {
     /// A file that is no object file. Runtimes that map generated code twice, to write it and to
     /// execute it, do so by way of a file in memory.
     pub may_be_generated: bool,
+    /// Was it said that files of its debug information are missing?
+    pub(super) is_told: Cell<bool>,
 }
 
 /// What makes two mappings one object.
@@ -319,7 +322,7 @@ impl Binder {
             ObjectKind::File(Some(file)) => !is_object_file(file),
             ObjectKind::File(None) | ObjectKind::Kernel | ObjectKind::Anonymous => false,
         };
-        self.objects.push(Object { name, kind, root, may_be_generated });
+        self.objects.push(Object { name, kind, root, may_be_generated, is_told: Cell::new(false) });
         self.ids.insert(key, id);
         id
     }

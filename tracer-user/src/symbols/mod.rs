@@ -15,6 +15,7 @@ pub(crate) mod mini_debug;
 pub(crate) mod object_names;
 pub(crate) mod perf_map;
 mod roots;
+pub(crate) mod split;
 mod vdso;
 
 use rustc_hash::FxHashMap;

@@ -8,6 +8,7 @@ use blazesym::symbolize::source::{Elf as ElfSource, Source};
 use blazesym::symbolize::{CodeInfo, Input, Reason, Sym, Symbolized, Symbolizer};
 
 use super::demangle::demangle;
+use super::split::{self, Missing, Places};
 use super::{Bound, Frame, Object, ObjectKind, compressed, debug_files, mini_debug, nameless};
 use crate::target::elf::{Elf, FileOffset, ObjectAddr};
 use crate::target::objects::path_of;
@@ -50,13 +51,17 @@ pub(super) fn lookup(object: &Object, bounds: &[Bound]) -> Option<Vec<(Bound, Ve
 fn found_in(elf: &Elf, file: &File, object: &Object, addrs: &[u64]) -> Vec<Vec<Frame>> {
     let mut found = vec![Vec::new(); addrs.len()];
     let folders = debug_files::folders(object);
+    let open = |path: &Path| debug_files::at(object, path);
+    let places = Places { object: Path::new(&object.name), open: &open, folders: &folders };
     let mut ask = |file: &File| {
         let left: Vec<usize> = (0..addrs.len()).filter(|at| found[*at].is_empty()).collect();
         let asked: Vec<u64> = left.iter().map(|at| addrs[*at]).collect();
         if !asked.is_empty() {
-            for (at, frames) in left.into_iter().zip(found_at(file, &folders, &asked)) {
+            let (frames, missing) = found_at(file, &places, &asked);
+            for (at, frames) in left.into_iter().zip(frames) {
                 found[at] = frames;
             }
+            tell(object, &missing);
         }
     };
     if !has_debug_info(elf)
@@ -71,13 +76,31 @@ fn found_in(elf: &Elf, file: &File, object: &Object, addrs: &[u64]) -> Vec<Vec<F
     found
 }
 
+/// Says once of an object that files are missing.
+fn tell(object: &Object, missing: &Missing) {
+    if 0 < missing.count && !object.is_told.replace(true) {
+        log::warn!(
+            "what was inlined in {} has no names: its debug information is missing in {} and {} \
+             other files",
+            object.name.escape_debug(),
+            missing.example.to_string_lossy().escape_debug(),
+            missing.count - 1
+        );
+    }
+}
+
 /// `.zdebug_info` is what old compilers called a compressed one.
 fn has_debug_info(elf: &Elf) -> bool {
     [".debug_info", ".zdebug_info"].iter().any(|name| elf.has_section(name))
 }
 
 /// The functions at each of these addresses, as this file knows them; empty where it knows none.
-pub(crate) fn found_at(file: &File, folders: &[PathBuf], addrs: &[u64]) -> Vec<Vec<Frame>> {
+/// Files of debug information that would have told more are missing.
+pub(crate) fn found_at(
+    file: &File,
+    places: &Places<'_>,
+    addrs: &[u64],
+) -> (Vec<Vec<Frame>>, Missing) {
     let mut answers: Vec<Answer> = vec![Answer::Refused; addrs.len()];
     let left = |answers: &[Answer]| {
         let refused = |at: &usize| matches!(answers[*at], Answer::Refused);
@@ -87,6 +110,17 @@ pub(crate) fn found_at(file: &File, folders: &[PathBuf], addrs: &[u64]) -> Vec<V
     // none, the symbolizer would look for a debug file by itself, and ask nobody who may read it.
     let elf = Elf::open(file);
     let is_safe = elf.as_ref().is_ok_and(|elf| compressed::are_whole(elf, file));
+    let mut missing = Missing::default();
+    if let Some(elf) = elf.as_ref().ok().filter(|_| is_safe)
+        && let Some(split) = split::found_at(elf, places, addrs)
+    {
+        missing = split.missing;
+        for (answer, frames) in answers.iter_mut().zip(split.frames) {
+            if !frames.is_empty() {
+                *answer = Answer::Frames(frames);
+            }
+        }
+    }
     for debug_syms in [true, false].into_iter().filter(|_| is_safe) {
         if debug_syms && !elf.as_ref().is_ok_and(has_debug_info) {
             continue;
@@ -96,7 +130,8 @@ pub(crate) fn found_at(file: &File, folders: &[PathBuf], addrs: &[u64]) -> Vec<V
         if asked.is_empty() {
             break;
         }
-        let said = symbolized(&path_of(file), folders, debug_syms, &asked).unwrap_or_default();
+        let said =
+            symbolized(&path_of(file), places.folders, debug_syms, &asked).unwrap_or_default();
         for (at, answer) in at.into_iter().zip(said) {
             answers[at] = answer;
         }
@@ -116,7 +151,7 @@ pub(crate) fn found_at(file: &File, folders: &[PathBuf], addrs: &[u64]) -> Vec<V
         Answer::Frames(frames) => frames,
         Answer::Refused => Vec::new(),
     };
-    answers.into_iter().map(frames).collect()
+    (answers.into_iter().map(frames).collect(), missing)
 }
 
 /// What the symbolizer says of an address.

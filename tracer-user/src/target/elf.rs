@@ -23,7 +23,7 @@ use object::read::elf::{
 };
 use object::{LittleEndian, SectionIndex, SymbolIndex};
 
-pub use self::compressed::Compressed;
+pub use self::compressed::{Compressed, Stored};
 
 /// Address as the object file states it (`p_vaddr`, `st_value`, DWARF).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
