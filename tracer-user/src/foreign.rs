@@ -16,6 +16,7 @@ use tracer_common::unwind::Rule;
 use crate::control::protocol;
 use crate::report::{GroupBy, Options, flamegraph, folded, json, markdown, terminal};
 use crate::residency;
+use crate::symbols::by_time::MOST_NAMES;
 use crate::symbols::split::Places;
 use crate::symbols::{self, debug_files, generated, object_names};
 use crate::target::allocators::{Allocators, Custom};
@@ -94,14 +95,14 @@ const QUERIES: &[(u64, u64)] = &[
 
 /// The file `jit-<pid>.dump`.
 pub fn jitdump(bytes: &[u8]) {
-    let names = symbols::jitdump::lookup(bytes, QUERIES);
+    let names = symbols::jitdump::lookup(|| bytes, QUERIES, &mut MOST_NAMES.clone()).names;
     assert!(names.keys().all(|query| QUERIES.contains(query)), "names that nobody asked for");
     assert!(names.values().all(|name| !name.is_empty()), "a name that is none");
 }
 
 /// The file `perf-<pid>.map`.
 pub fn perf_map(bytes: &[u8]) {
-    let names = symbols::perf_map::lookup(bytes, QUERIES);
+    let names = symbols::perf_map::lookup(|| bytes, QUERIES, &mut MOST_NAMES.clone()).names;
     assert!(names.keys().all(|query| QUERIES.contains(query)), "names that nobody asked for");
     for name in names.values() {
         let name = generated::Name::read(name);

@@ -295,7 +295,9 @@ impl Binder {
                 ObjectKind::File(file) => file.as_ref(),
                 ObjectKind::Kernel | ObjectKind::Anonymous => None,
             });
-        Tables { dump, map: map.and_then(|map| map.generated.as_ref()?.open()) }
+        let names = map.and_then(|map| map.generated.as_ref());
+        let is_told = names.map(|names| &names.is_told);
+        Tables { dump, map: names.and_then(GeneratedNames::open), is_told }
     }
 
     fn id(&mut self, process: &Process, mapping: &Mapping) -> ObjectId {

@@ -6,6 +6,7 @@
 //! mapped, whether or not it still has a path.
 
 mod binder;
+pub(crate) mod by_time;
 mod compressed;
 pub(crate) mod debug_files;
 pub(crate) mod demangle;
