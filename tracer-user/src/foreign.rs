@@ -17,6 +17,7 @@ use crate::control::protocol;
 use crate::report::{GroupBy, Options, flamegraph, folded, json, markdown, terminal};
 use crate::residency;
 use crate::symbols::by_time::MOST_NAMES;
+use crate::symbols::demangle::Demangler;
 use crate::symbols::split::Places;
 use crate::symbols::{self, debug_files, generated, object_names};
 use crate::target::allocators::{Allocators, Custom};
@@ -205,7 +206,7 @@ pub fn symbols(bytes: &[u8]) {
     // What it leaves to other files it may have itself.
     let open = |_: &Path| file.try_clone().into_iter().collect();
     let places = Places { object: Path::new("/opt/bin/app"), open: &open, folders: &[] };
-    let (names, _) = object_names::found_at(&file, &places, &addrs);
+    let (names, _) = object_names::found_at(&file, &places, &addrs, &mut Demangler::default());
     assert_eq!(names.len(), addrs.len());
 }
 

@@ -17,6 +17,7 @@ pub(crate) mod object_names;
 pub(crate) mod perf_map;
 mod roots;
 pub(crate) mod split;
+mod strings;
 mod vdso;
 
 use rustc_hash::FxHashMap;

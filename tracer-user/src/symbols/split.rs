@@ -23,8 +23,8 @@ use gimli::{
     UnitHeader, UnitType, constants,
 };
 
-use super::demangle::demangle;
-use super::{Frame, compressed, debug_files};
+use super::demangle::Demangler;
+use super::{Frame, compressed, debug_files, strings};
 use crate::target::elf::Elf;
 
 type Reader<'a> = EndianSlice<'a, LittleEndian>;
@@ -65,10 +65,15 @@ pub(crate) struct Missing {
 
 /// Looks up the addresses that lie in units whose debug information is elsewhere. `None` when there
 /// are none.
-pub(super) fn found_at(elf: &Elf, places: &Places<'_>, addrs: &[u64]) -> Option<Found> {
+pub(super) fn found_at(
+    elf: &Elf,
+    places: &Places<'_>,
+    addrs: &[u64],
+    demangler: &mut Demangler,
+) -> Option<Found> {
     // Bytes of the target that make the reader panic must not cost the measurement.
     let found = catch_unwind(AssertUnwindSafe(|| {
-        if has_skeletons(elf) { resolve(elf, places, addrs) } else { None }
+        if has_skeletons(elf) { resolve(elf, places, addrs, demangler) } else { None }
     }));
     found.ok().flatten()
 }
@@ -115,7 +120,12 @@ fn id_of(dwarf: &Dwarf<Reader<'_>>, header: &UnitHeader<Reader<'_>>) -> Option<D
     }
 }
 
-fn resolve(elf: &Elf, places: &Places<'_>, addrs: &[u64]) -> Option<Found> {
+fn resolve(
+    elf: &Elf,
+    places: &Places<'_>,
+    addrs: &[u64],
+    demangler: &mut Demangler,
+) -> Option<Found> {
     let main = sections(elf, |id| Some(id.name()));
     // The context refers to these in the end, so they must outlive it.
     let (packages, parts): (Vec<Elf>, BTreeMap<u64, Elf>);
@@ -147,7 +157,7 @@ fn resolve(elf: &Elf, places: &Places<'_>, addrs: &[u64]) -> Option<Found> {
     beside.parts = of_parts.iter().map(|(id, part)| (*id, part)).collect();
 
     let frames = addrs.iter().zip(is_split).map(|(addr, is_split)| {
-        let frames = is_split.then(|| frames_at(&context, *addr, &beside)).flatten();
+        let frames = is_split.then(|| frames_at(&context, *addr, &beside, demangler)).flatten();
         frames.unwrap_or_default()
     });
     let frames = frames.collect();
@@ -225,7 +235,8 @@ fn part(id: DwoId, path: &Path, places: &Places<'_>) -> Option<Elf> {
 
 /// An object whose sections can be unpacked.
 fn opened(file: &File) -> Option<Elf> {
-    Elf::open(file).ok().filter(|elf| compressed::are_whole(elf, file))
+    let is_safe = |elf: &Elf| compressed::are_whole(elf, file) && strings::have_ends(elf);
+    Elf::open(file).ok().filter(is_safe)
 }
 
 /// The same, from the unit of this id on.
@@ -247,6 +258,7 @@ fn frames_at<'a>(
     context: &Context<Reader<'a>>,
     addr: u64,
     beside: &Beside<'a>,
+    demangler: &mut Demangler,
 ) -> Option<Vec<Frame>> {
     let mut result = context.find_frames(addr);
     let mut found = loop {
@@ -262,7 +274,7 @@ fn frames_at<'a>(
         let name = frame.function.as_ref().and_then(|name| name.raw_name().ok());
         let at = frame.location.as_ref();
         frames.push(Frame {
-            function: name.filter(|name| !name.is_empty()).map(|name| demangle(&name)),
+            function: name.filter(|name| !name.is_empty()).map(|name| demangler.name(&name)),
             object: None,
             offset: 0,
             address: 0,
