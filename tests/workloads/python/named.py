@@ -1,12 +1,13 @@
 """Per batch leaves 100 blocks of 700 bytes by way of outer() and leak_here(), functions of this script.
 
-The first argument is the folder of leaky_extension. The protocol and the account are those of
-../c/batch.h.
+The first argument is the folder of leaky_extension. With a second one each batch has a thread of its own.
+The protocol and the account are those of ../c/batch.h.
 """
 
 import json
 import os
 import sys
+import threading
 
 sys.path.insert(0, sys.argv[1])
 import leaky_extension
@@ -31,13 +32,22 @@ def outer():
     leak_here()
 
 
+def calls():
+    for _ in range(100):
+        outer()
+
+
 account(0)
 os.write(1, b"READY %d\n" % os.getpid())
 batch = 0
 while os.read(0, 1) == b"\n":
     batch += 1
-    for _ in range(100):
-        outer()
-        kept += 1
+    if len(sys.argv) > 2:
+        thread = threading.Thread(target=calls)
+        thread.start()
+        thread.join()
+    else:
+        calls()
+    kept += 100
     account(batch)
     os.write(1, b"DONE %d\n" % batch)
