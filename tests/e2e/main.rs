@@ -21,6 +21,7 @@ mod pairing;
 mod reports;
 mod scale;
 mod servers;
+mod split_debug;
 mod stacks;
 mod stepped;
 mod threads;
@@ -84,6 +85,7 @@ fn main() -> ExitCode {
         losses::TESTS,
         mappings::TESTS,
         names::TESTS,
+        split_debug::TESTS,
     ];
     libtest_mimic::run(&args, groups.concat().into_iter().map(trial).collect()).exit_code()
 }

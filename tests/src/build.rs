@@ -105,13 +105,26 @@ impl Build {
         static NUMBER: AtomicU32 = AtomicU32::new(0);
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
         let draft = folder.join(format!("draft-{}-{number}", std::process::id()));
+        self.compile(&draft)?;
+        fs::rename(&draft, &result).map_err(|err| format!("{}: {err}", result.display()))?;
+        Ok(result)
+    }
+
+    /// Compiles into this folder, whatever there is; the result's path.
+    pub fn build_in(&self, folder: &Path) -> PathBuf {
+        let result = folder.join(&self.output);
+        self.compile(&result).unwrap_or_else(|err| panic!("{err}"));
+        result
+    }
+
+    fn compile(&self, result: &Path) -> Result<(), String> {
         // Libraries that are linked to come after what needs them.
         let (libraries, flags): (Vec<_>, Vec<_>) =
             self.flags.iter().partition(|flag| flag.starts_with("-l") || flag.starts_with('/'));
         let output = Command::new(&self.compiler)
             .args(flags)
             .arg("-o")
-            .arg(&draft)
+            .arg(result)
             .arg(workloads().join(&self.source))
             .args(libraries)
             .output()
@@ -120,8 +133,7 @@ impl Build {
             let said = String::from_utf8_lossy(&output.stderr);
             return Err(format!("{} cannot compile {}:\n{said}", self.compiler, self.source));
         }
-        fs::rename(&draft, &result).map_err(|err| format!("{}: {err}", result.display()))?;
-        Ok(result)
+        Ok(())
     }
 
     fn hash(&self) -> u64 {

@@ -32,6 +32,8 @@ pub enum Need {
     Openssl,
     /// The lld linker, for programs that another linker laid out.
     Lld,
+    /// `llvm-dwp`, which packs debug information (llvm).
+    LlvmDwp,
     /// A compiler that makes 32-bit programs, and a kernel that runs them.
     Bits32,
     /// `python3` with the headers for extensions.
@@ -99,6 +101,7 @@ impl Need {
             Self::SqliteShell => runs("/usr/bin/sqlite3", &["-version"], "install sqlite3"),
             Self::Openssl => links(&["-lcrypto"], "libssl-dev"),
             Self::Lld => runs("ld.lld", &["--version"], "install lld"),
+            Self::LlvmDwp => runs("llvm-dwp", &["--version"], "install llvm"),
             Self::Bits32 => crate::build::Build::c("bare32.c")
                 .only_flags(BITS32)
                 .try_build()

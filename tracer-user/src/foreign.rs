@@ -16,6 +16,9 @@ use tracer_common::unwind::Rule;
 use crate::control::protocol;
 use crate::report::{GroupBy, Options, flamegraph, folded, json, markdown, terminal};
 use crate::residency;
+use crate::symbols::by_time::MOST_NAMES;
+use crate::symbols::demangle::Demangler;
+use crate::symbols::split::Places;
 use crate::symbols::{self, debug_files, generated, object_names};
 use crate::target::allocators::{Allocators, Custom};
 use crate::target::elf::{Elf, ObjectAddr};
@@ -93,14 +96,14 @@ const QUERIES: &[(u64, u64)] = &[
 
 /// The file `jit-<pid>.dump`.
 pub fn jitdump(bytes: &[u8]) {
-    let names = symbols::jitdump::lookup(bytes, QUERIES);
+    let names = symbols::jitdump::lookup(|| bytes, QUERIES, &mut MOST_NAMES.clone()).names;
     assert!(names.keys().all(|query| QUERIES.contains(query)), "names that nobody asked for");
     assert!(names.values().all(|name| !name.is_empty()), "a name that is none");
 }
 
 /// The file `perf-<pid>.map`.
 pub fn perf_map(bytes: &[u8]) {
-    let names = symbols::perf_map::lookup(bytes, QUERIES);
+    let names = symbols::perf_map::lookup(|| bytes, QUERIES, &mut MOST_NAMES.clone()).names;
     assert!(names.keys().all(|query| QUERIES.contains(query)), "names that nobody asked for");
     for name in names.values() {
         let name = generated::Name::read(name);
@@ -200,7 +203,10 @@ pub fn symbols(bytes: &[u8]) {
     let Some(file) = file_of(bytes) else { return };
     let Ok(elf) = Elf::open(&file) else { return };
     let addrs = [elf.entry.0, 0x1000, 0x1010, 0x401_000, 0x401_020, u64::MAX];
-    let names = object_names::found_at(&file, &[], &addrs);
+    // What it leaves to other files it may have itself.
+    let open = |_: &Path| file.try_clone().into_iter().collect();
+    let places = Places { object: Path::new("/opt/bin/app"), open: &open, folders: &[] };
+    let (names, _) = object_names::found_at(&file, &places, &addrs, &mut Demangler::default());
     assert_eq!(names.len(), addrs.len());
 }
 

@@ -6,8 +6,8 @@ import javax.management.ObjectName;
 
 /**
  * Per batch leaves 100 blocks of 700 bytes by way of leakHere(), which the virtual machine compiles,
- * and has the table of compiled code written. The first argument is the native library's path. The
- * protocol and the account are those of ../c/batch.h.
+ * and has the table of compiled code written, as `jcmd PID Compiler.perfmap` does, unless there is a second
+ * argument. The first is the native library's path. The protocol and the account are those of ../c/batch.h.
  */
 final class Generated {
     private static final int SIZE = 700;
@@ -40,12 +40,14 @@ final class Generated {
             for (int i = 0; i < 100; i++) {
                 leakHere();
             }
-            ManagementFactory.getPlatformMBeanServer()
-                    .invoke(
-                            new ObjectName("com.sun.management:type=DiagnosticCommand"),
-                            "compilerPerfmap",
-                            new Object[0],
-                            new String[0]);
+            if (args.length == 1) {
+                ManagementFactory.getPlatformMBeanServer()
+                        .invoke(
+                                new ObjectName("com.sun.management:type=DiagnosticCommand"),
+                                "compilerPerfmap",
+                                new Object[0],
+                                new String[0]);
+            }
             account(batch);
             System.out.println("DONE " + batch);
         }

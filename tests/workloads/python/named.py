@@ -1,9 +1,10 @@
 """Per batch leaves 100 blocks of 700 bytes by way of outer() and leak_here(), functions of this script.
 
-The first argument is the folder of leaky_extension.
+The first argument is the folder of leaky_extension. With a second one each batch has a thread of its own.
 """
 
 import sys
+import threading
 
 from batch import serve
 
@@ -22,11 +23,20 @@ def outer():
     leak_here()
 
 
-def batch():
-    global kept
+def calls():
     for _ in range(100):
         outer()
-        kept += 1
+
+
+def batch():
+    global kept
+    if len(sys.argv) > 2:
+        thread = threading.Thread(target=calls)
+        thread.start()
+        thread.join()
+    else:
+        calls()
+    kept += 100
 
 
 serve(batch, lambda: {"leak_here": (kept, kept * SIZE)})

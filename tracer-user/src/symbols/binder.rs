@@ -1,5 +1,6 @@
 //! Binds addresses to objects while the target still maps them.
 
+use std::cell::Cell;
 use std::fs::File;
 use std::ops::Range;
 use std::os::unix::fs::FileExt as _;
@@ -78,6 +79,8 @@ pub struct Object {
     /// A file that is no object file. Runtimes that map generated code twice, to write it and to
     /// execute it, do so by way of a file in memory.
     pub may_be_generated: bool,
+    /// Was it said that files of its debug information are missing?
+    pub(super) is_told: Cell<bool>,
 }
 
 /// What makes two mappings one object.
@@ -300,7 +303,9 @@ impl Binder {
                 ObjectKind::File(file) => file.as_ref(),
                 ObjectKind::Kernel | ObjectKind::Anonymous => None,
             });
-        Tables { dump, map: map.and_then(|map| map.generated.as_ref()?.open()) }
+        let names = map.and_then(|map| map.generated.as_ref());
+        let is_told = names.map(|names| &names.is_told);
+        Tables { dump, map: names.and_then(GeneratedNames::open), is_told }
     }
 
     fn id(&mut self, process: &Process, mapping: &Mapping) -> ObjectId {
@@ -327,7 +332,7 @@ impl Binder {
             ObjectKind::File(Some(file)) => !is_object_file(file),
             ObjectKind::File(None) | ObjectKind::Kernel | ObjectKind::Anonymous => false,
         };
-        self.objects.push(Object { name, kind, root, may_be_generated });
+        self.objects.push(Object { name, kind, root, may_be_generated, is_told: Cell::new(false) });
         self.ids.insert(key, id);
         id
     }

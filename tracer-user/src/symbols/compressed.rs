@@ -1,8 +1,9 @@
 //! Compressed sections of an object, before anybody unpacks them.
 //!
-//! The symbolizer makes room for as many bytes as a section says that it has, and then unpacks as many
+//! Symbolizers make room for as many bytes as a section says that it has, and then unpack as many
 //! as there are. Both are of the target's choosing, and what cannot be had ends the whole tool.
 
+use std::borrow::Cow;
 use std::fs::File;
 use std::io::{self, Read};
 
@@ -10,11 +11,37 @@ use flate2::bufread::ZlibDecoder;
 use object::elf::{ELFCOMPRESS_ZLIB, ELFCOMPRESS_ZSTD};
 use zstd::stream::read::Decoder as ZstdDecoder;
 
-use crate::target::elf::{Compressed, Elf};
+use crate::target::elf::{Compressed, Elf, Stored};
 
 /// By how much all sections together may be longer than the file. Debug information is three to ten
 /// times as long as what it is packed to.
 const MOST_TIMES: u64 = 100;
+
+/// The bytes of the sections of this name, one behind the other; of an object whose sections
+/// [`are_whole`].
+pub(super) fn section<'a>(elf: &'a Elf, name: &str) -> Cow<'a, [u8]> {
+    let stored = elf.sections_of(name);
+    if let [Stored::Plain(bytes)] = stored[..] {
+        return Cow::Borrowed(bytes);
+    }
+    let mut bytes = Vec::new();
+    for section in stored {
+        // Nothing is added where it fails: what was checked does not.
+        let _ = match section {
+            Stored::Plain(plain) => io::copy(&mut &*plain, &mut bytes),
+            Stored::Compressed(packed) => unpack(&packed, &mut bytes),
+        };
+    }
+    Cow::Owned(bytes)
+}
+
+fn unpack(section: &Compressed<'_>, to: &mut Vec<u8>) -> io::Result<u64> {
+    match section.form {
+        ELFCOMPRESS_ZLIB => io::copy(&mut ZlibDecoder::new(section.packed), to),
+        ELFCOMPRESS_ZSTD => io::copy(&mut ZstdDecoder::with_buffer(section.packed)?, to),
+        _ => Ok(0),
+    }
+}
 
 /// Can the sections of this object be unpacked, each to the bytes that it says?
 pub(super) fn are_whole(elf: &Elf, file: &File) -> bool {

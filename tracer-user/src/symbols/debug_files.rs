@@ -57,6 +57,14 @@ pub(super) fn find(elf: &Elf, object: &Object) -> Option<File> {
     })
 }
 
+/// The files at this path that the tool's user may read: in the target's root, and in ours.
+pub(super) fn at(object: &Object, path: &Path) -> Vec<File> {
+    let own = File::open("/").ok();
+    let roots = [object.root.as_deref(), own.as_ref()].into_iter().flatten();
+    let files = roots.filter_map(|root| open_below(root, path).ok());
+    files.filter(may_be_read).collect()
+}
+
 /// Folders in which more may be looked for, by path.
 pub(super) fn folders(object: &Object) -> Vec<PathBuf> {
     let below_root = object.root.as_deref().map(|root| path_of(root).join(DEBUG));

@@ -4,15 +4,75 @@
 //! them can stand for a name without end: both are bounded.
 
 use std::fmt::{self, Write};
+use std::time::Duration;
 
-use cpp_demangle::Symbol;
+use cpp_demangle::{ParseOptions, Symbol};
+use nix::time::{ClockId, clock_gettime};
+use rustc_hash::FxHashMap;
 
 /// Bytes of a name at the most; what is beyond is cut off.
 pub(crate) const LONGEST: usize = 16 * 1024;
 
+/// How deep names of C++ may lie within each other, as the reader counts it: a template in a template is
+/// about ten deeper. It is the reader's own bound.
+const DEEPEST: u32 = 96;
+/// The same once there is no patience left.
+const SHALLOW: u32 = 32;
+/// Time of one thread that the symbols of one object may take, those that are not slow left out. Behind
+/// some symbols the reader tries out every way to understand them, which are twice as many for each four
+/// further levels: of 64 bytes, half a second, and each may have another name.
+const PATIENCE: Duration = Duration::from_secs(1);
+/// What takes less is not slow: a hundred times as long as usual.
+const SLOW: Duration = Duration::from_millis(1);
+
+/// Demangles the symbols of one object, each once.
+#[derive(Debug)]
+pub(crate) struct Demangler {
+    known: FxHashMap<String, String>,
+    left: Duration,
+}
+
+impl Default for Demangler {
+    fn default() -> Self {
+        Self { known: FxHashMap::default(), left: PATIENCE }
+    }
+}
+
+impl Demangler {
+    /// The name that this symbol stands for, as [`demangle`] has it.
+    pub(crate) fn name(&mut self, symbol: &str) -> String {
+        self.name_by(symbol, thread_time)
+    }
+
+    /// The same, by this clock.
+    fn name_by(&mut self, symbol: &str, clock: impl Fn() -> Duration) -> String {
+        if let Some(name) = self.known.get(symbol) {
+            return name.clone();
+        }
+        let before = clock();
+        let deepest = if self.left.is_zero() { SHALLOW } else { DEEPEST };
+        let name = demangle_to(symbol, deepest);
+        let spent = clock().saturating_sub(before);
+        if SLOW <= spent {
+            self.left = self.left.saturating_sub(spent);
+        }
+        self.known.insert(symbol.to_owned(), name.clone());
+        name
+    }
+}
+
+/// Time that this thread has run: what others do makes no symbol slow.
+fn thread_time() -> Duration {
+    clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID).map_or(Duration::ZERO, Duration::from)
+}
+
 /// The name that this symbol stands for, in C++ and Rust, and in Swift where the tool was built for
 /// it; any other symbol without its version.
 pub(crate) fn demangle(symbol: &str) -> String {
+    demangle_to(symbol, DEEPEST)
+}
+
+fn demangle_to(symbol: &str, deepest: u32) -> String {
     let symbol = without_version(symbol);
     if symbol.len() <= LONGEST {
         let mut name = Bounded(String::new());
@@ -23,8 +83,9 @@ pub(crate) fn demangle(symbol: &str) -> String {
             return name.0;
         }
         let mut name = Bounded(String::new());
+        let options = ParseOptions::default().recursion_limit(deepest);
         if symbol.starts_with("_Z")
-            && let Ok(cpp) = Symbol::new(symbol)
+            && let Ok(cpp) = Symbol::new_with_options(symbol, &options)
             && cpp.structured_demangle(&mut name, &cpp_demangle::DemangleOptions::new()).is_ok()
         {
             return name.0;
@@ -83,6 +144,8 @@ impl Write for Bounded {
 
 #[cfg(test)]
 mod tests {
+    use std::cell::Cell;
+
     use super::*;
     use proptest::prelude::*;
 
@@ -166,6 +229,43 @@ mod tests {
         let endless = format!("_ZN{}E", "9".repeat(100_000));
         assert_eq!(demangle(&endless), endless[..LONGEST]);
         assert_eq!(demangle(&"é".repeat(LONGEST)).len(), LONGEST);
+    }
+
+    /// As deep as templates lie within each other in programs, and one that goes no deeper than where
+    /// patience has an end.
+    const DEEP: &str = "_Z1fN2ns3mapINS_3mapINS_3mapINS_3mapIiE1tEE1tEE1tEE1tE";
+    const DEEP_NAME: &str = "f(ns::map<ns::map<ns::map<ns::map<int>::t>::t>::t>::t)";
+
+    #[test]
+    fn symbols_that_take_time_leave_the_others_names() {
+        let seconds = Cell::new(0);
+        let slow = || {
+            seconds.set(seconds.get() + 1);
+            Duration::from_secs(seconds.get())
+        };
+        let quick = || Duration::ZERO;
+        let mut demangler = Demangler::default();
+        assert_eq!(demangler.name_by(DEEP, quick), DEEP_NAME);
+        assert_eq!(demangler.name_by("_ZN3app1aEv", slow), "app::a()");
+        // There is no patience any more.
+        let other = DEEP.replace("_Z1f", "_Z1g");
+        assert_eq!(demangler.name_by(&other, quick), other);
+        assert_eq!(demangler.name_by("_ZN3app1bEv", quick), "app::b()");
+        // What is known is known, and asks no clock.
+        let clock = || panic!("it was demangled again");
+        assert_eq!(demangler.name_by(DEEP, clock), DEEP_NAME);
+        assert_eq!(demangler.name_by(&other, clock), other);
+    }
+
+    #[test]
+    fn a_shallow_look_does_not_try_out_every_way() {
+        let options = ParseOptions::default().recursion_limit(SHALLOW);
+        for n_pieces in [8, 20, 24] {
+            // Twice as many ways for each piece.
+            let symbol = format!("_Zcv{}", "T_I".repeat(n_pieces));
+            let why = Symbol::new_with_options(&symbol, &options).map(drop);
+            assert_eq!(why, Err(cpp_demangle::error::Error::TooMuchRecursion), "{n_pieces}");
+        }
     }
 
     proptest! {

@@ -6,7 +6,7 @@
 use std::cell::Cell;
 use std::ffi::OsStr;
 use std::fs::{self, File, Metadata, OpenOptions};
-use std::io::{BufReader, Read as _, Seek as _};
+use std::io::{BufReader, Read as _, Seek as _, Take};
 use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
 use std::path::Path;
 use std::rc::Rc;
@@ -15,6 +15,7 @@ use nix::time::{ClockId, clock_gettime};
 use nix::unistd::{SysconfVar, sysconf};
 use rustc_hash::FxHashMap;
 
+use super::by_time::MOST_NAMES;
 use super::{Bound, jitdump, perf_map};
 use crate::target::objects::path_of;
 use crate::target::process::{Process, Status};
@@ -56,6 +57,8 @@ pub(super) struct GeneratedNames {
     found: Option<File>,
     /// Addresses bound since it was looked for.
     n_bound: Cell<u32>,
+    /// Was it said that names are left out?
+    pub(super) is_told: Cell<bool>,
 }
 
 impl GeneratedNames {
@@ -67,8 +70,8 @@ impl GeneratedNames {
         let owners = [Some(0), Some(process.uid), now, root_id(&map)];
         let (owners, started) = (owners.into_iter().flatten().collect(), started(process));
         let file_name = format!("perf-{pid}.map");
-        let mut names =
-            Self { tmp, file_name, owners, started, found: None, n_bound: Cell::new(0) };
+        let (found, n_bound, is_told) = (None, Cell::default(), Cell::default());
+        let mut names = Self { tmp, file_name, owners, started, found, n_bound, is_told };
         names.found = names.open();
         names
     }
@@ -145,6 +148,8 @@ pub(super) struct Tables<'a> {
     pub(super) dump: Option<&'a File>,
     /// The table of text, when there is one.
     pub(super) map: Option<File>,
+    /// Was it said that names are left out?
+    pub(super) is_told: Option<&'a Cell<bool>>,
 }
 
 impl Tables<'_> {
@@ -153,25 +158,36 @@ impl Tables<'_> {
         let query = |bound: &Bound| (bound.address, bound.seen);
         let mut queries: Vec<Query> = bounds.iter().map(query).collect();
         queries.sort_unstable();
-        let mut names = FxHashMap::default();
+        queries.dedup();
         // What is written while we read is left for another time: a file that grows has no end.
-        let whole = |mut file: &File| -> Option<u64> {
-            file.rewind().ok()?;
-            Some(file.metadata().ok()?.len())
-        };
-        if let Some(file) = self.dump
-            && let Some(len) = whole(file)
-        {
-            names = jitdump::lookup(BufReader::new(file.take(len)), &queries);
+        let len = |file: &File| file.metadata().map(|file| file.len()).unwrap_or_default();
+        let mut room = MOST_NAMES;
+        let (mut names, mut is_cut) = (FxHashMap::default(), false);
+        if let Some(file) = self.dump {
+            let len = len(file);
+            let found = jitdump::lookup(|| first(file, len), &queries, &mut room);
+            (names, is_cut) = (found.names, found.is_cut);
             queries.retain(|query| !names.contains_key(query));
         }
-        if let Some(file) = &self.map
-            && let Some(len) = whole(file)
-        {
-            names.extend(perf_map::lookup(BufReader::new(file.take(len)), &queries));
+        if let Some(file) = &self.map {
+            let len = len(file);
+            let found = perf_map::lookup(|| first(file, len), &queries, &mut room);
+            names.extend(found.names);
+            is_cut |= found.is_cut;
+        }
+        if is_cut && self.is_told.is_some_and(|is_told| !is_told.replace(true)) {
+            log::warn!(
+                "generated code has more names than there is room for: some of it is not named"
+            );
         }
         names.into_iter().map(|(query, name)| (query, Name::read(&name))).collect()
     }
+}
+
+/// The first bytes of this file; none where it cannot be read from its beginning.
+fn first(mut file: &File, len: u64) -> BufReader<Take<&File>> {
+    let len = file.rewind().map_or(0, |()| len);
+    BufReader::new(file.take(len))
 }
 
 /// A name of generated code, taken apart.

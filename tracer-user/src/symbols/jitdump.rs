@@ -10,8 +10,7 @@
 
 use std::io::{self, BufRead, Read};
 
-use rustc_hash::FxHashMap;
-
+use super::by_time::{self, Found, Written};
 use super::generated::Query;
 
 const MAGIC: u32 = u32::from_ne_bytes(*b"DTiJ");
@@ -28,41 +27,18 @@ const BODY: usize = 40;
 /// Bytes of a name that are read.
 const LONGEST_NAME: u64 = 16 * 1024;
 
-/// The names at `queries`, which must be sorted, as of the time when each address was seen: the
-/// last that was written until then, else the first after.
-pub(crate) fn lookup(dump: impl BufRead, queries: &[Query]) -> FxHashMap<Query, String> {
-    let mut names = FxHashMap::default();
+/// The names at `queries`, which must be sorted, of a dump that `open` opens at its beginning; as of the
+/// time when each address was seen: the last that was written until then, else the first after.
+pub(crate) fn lookup<Dump: BufRead>(
+    open: impl Fn() -> Dump,
+    queries: &[Query],
+    room: &mut usize,
+) -> Found {
     // What is cut off or broken ends the reading; what was read until then holds.
-    let _ = read(dump, |loaded| {
-        let end = loaded.start.saturating_add(loaded.size);
-        let from = queries.partition_point(|(addr, _)| *addr < loaded.start);
-        for query in queries[from..].iter().take_while(|(addr, _)| *addr < end) {
-            let time = loaded.time;
-            let is_better = |(known, _): &(u64, String)| match (*known <= query.1, time <= query.1)
-            {
-                (true, true) => *known <= time,
-                (true, false) => false,
-                (false, true) => true,
-                (false, false) => time < *known,
-            };
-            if names.get(query).is_none_or(is_better) {
-                names.insert(*query, (time, String::from_utf8_lossy(loaded.name).into_owned()));
-            }
-        }
-    });
-    names.into_iter().map(|(query, (_, name))| (query, name)).collect()
+    by_time::lookup(queries, room, |take| drop(read(open(), take)))
 }
 
-/// A function that was loaded.
-struct Loaded<'a> {
-    start: u64,
-    size: u64,
-    /// When it was written; zero where that cannot be compared, so that the last one counts.
-    time: u64,
-    name: &'a [u8],
-}
-
-fn read(mut dump: impl BufRead, mut take: impl FnMut(Loaded<'_>)) -> io::Result<()> {
+fn read(mut dump: impl BufRead, take: &mut dyn FnMut(Written, &[u8]) -> bool) -> io::Result<()> {
     let broken = || io::Error::from(io::ErrorKind::InvalidData);
     let header: [u8; HEADER] = bytes(&mut dump)?;
     let len = u64::from(word(&header, 8));
@@ -72,6 +48,7 @@ fn read(mut dump: impl BufRead, mut take: impl FnMut(Loaded<'_>)) -> io::Result<
     let has_time = long(&header, 32) & FLAG_COUNTER == 0;
     skip(&mut dump, len - HEADER as u64)?;
     let mut name = Vec::new();
+    let mut number = 0;
     loop {
         let prefix: [u8; PREFIX] = bytes(&mut dump)?;
         let (kind, len) = (word(&prefix, 0), u64::from(word(&prefix, 4)));
@@ -84,8 +61,14 @@ fn read(mut dump: impl BufRead, mut take: impl FnMut(Loaded<'_>)) -> io::Result<
             left -= dump.by_ref().take(room).read_until(0, &mut name)? as u64;
             let name = name.strip_suffix(b"\0").unwrap_or(&name);
             if !name.is_empty() {
+                // Zero where it cannot be compared, so that the last one counts.
                 let time = if has_time { long(&prefix, 8) } else { 0 };
-                take(Loaded { start: long(&body, 16), size: long(&body, 24), time, name });
+                let start = long(&body, 16);
+                let end = start.saturating_add(long(&body, 24));
+                if !take(Written { start, end, time, number }, name) {
+                    return Ok(());
+                }
+                number += 1;
             }
         }
         skip(&mut dump, left)?;
@@ -113,6 +96,7 @@ fn long(bytes: &[u8], at: usize) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::symbols::by_time::MOST_NAMES;
     use proptest::prelude::*;
 
     fn header(flags: u64) -> Vec<u8> {
@@ -132,8 +116,9 @@ mod tests {
     }
 
     fn names(dump: &[u8], queries: &[Query]) -> Vec<String> {
-        let names = lookup(dump, queries);
-        queries.iter().map(|query| names.get(query).cloned().unwrap_or_default()).collect()
+        let names = lookup(|| dump, queries, &mut MOST_NAMES.clone()).names;
+        let name = |query| names.get(query).map_or_else(String::new, |name| name.to_string());
+        queries.iter().map(name).collect()
     }
 
     #[test]

@@ -6,6 +6,7 @@
 //! mapped, whether or not it still has a path.
 
 mod binder;
+pub(crate) mod by_time;
 mod compressed;
 pub(crate) mod debug_files;
 pub(crate) mod demangle;
@@ -15,6 +16,8 @@ pub(crate) mod mini_debug;
 pub(crate) mod object_names;
 pub(crate) mod perf_map;
 mod roots;
+pub(crate) mod split;
+mod strings;
 mod vdso;
 
 use rustc_hash::FxHashMap;

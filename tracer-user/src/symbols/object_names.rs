@@ -7,8 +7,11 @@ use std::path::{Path, PathBuf};
 use blazesym::symbolize::source::{Elf as ElfSource, Source};
 use blazesym::symbolize::{CodeInfo, Input, Reason, Sym, Symbolized, Symbolizer};
 
-use super::demangle::demangle;
-use super::{Bound, Frame, Object, ObjectKind, compressed, debug_files, mini_debug, nameless};
+use super::demangle::Demangler;
+use super::split::{self, Missing, Places};
+use super::{
+    Bound, Frame, Object, ObjectKind, compressed, debug_files, mini_debug, nameless, strings,
+};
 use crate::target::elf::{Elf, FileOffset, ObjectAddr};
 use crate::target::objects::path_of;
 
@@ -50,13 +53,18 @@ pub(super) fn lookup(object: &Object, bounds: &[Bound]) -> Option<Vec<(Bound, Ve
 fn found_in(elf: &Elf, file: &File, object: &Object, addrs: &[u64]) -> Vec<Vec<Frame>> {
     let mut found = vec![Vec::new(); addrs.len()];
     let folders = debug_files::folders(object);
+    let open = |path: &Path| debug_files::at(object, path);
+    let places = Places { object: Path::new(&object.name), open: &open, folders: &folders };
+    let mut demangler = Demangler::default();
     let mut ask = |file: &File| {
         let left: Vec<usize> = (0..addrs.len()).filter(|at| found[*at].is_empty()).collect();
         let asked: Vec<u64> = left.iter().map(|at| addrs[*at]).collect();
         if !asked.is_empty() {
-            for (at, frames) in left.into_iter().zip(found_at(file, &folders, &asked)) {
+            let (frames, missing) = found_at(file, &places, &asked, &mut demangler);
+            for (at, frames) in left.into_iter().zip(frames) {
                 found[at] = frames;
             }
+            tell(object, &missing);
         }
     };
     if !has_debug_info(elf)
@@ -71,13 +79,32 @@ fn found_in(elf: &Elf, file: &File, object: &Object, addrs: &[u64]) -> Vec<Vec<F
     found
 }
 
+/// Says once of an object that files are missing.
+fn tell(object: &Object, missing: &Missing) {
+    if 0 < missing.count && !object.is_told.replace(true) {
+        log::warn!(
+            "what was inlined in {} has no names: its debug information is missing in {} and {} \
+             other files",
+            object.name.escape_debug(),
+            missing.example.to_string_lossy().escape_debug(),
+            missing.count - 1
+        );
+    }
+}
+
 /// `.zdebug_info` is what old compilers called a compressed one.
 fn has_debug_info(elf: &Elf) -> bool {
     [".debug_info", ".zdebug_info"].iter().any(|name| elf.has_section(name))
 }
 
 /// The functions at each of these addresses, as this file knows them; empty where it knows none.
-pub(crate) fn found_at(file: &File, folders: &[PathBuf], addrs: &[u64]) -> Vec<Vec<Frame>> {
+/// Files of debug information that would have told more are missing.
+pub(crate) fn found_at(
+    file: &File,
+    places: &Places<'_>,
+    addrs: &[u64],
+    demangler: &mut Demangler,
+) -> (Vec<Vec<Frame>>, Missing) {
     let mut answers: Vec<Answer> = vec![Answer::Refused; addrs.len()];
     let left = |answers: &[Answer]| {
         let refused = |at: &usize| matches!(answers[*at], Answer::Refused);
@@ -86,7 +113,19 @@ pub(crate) fn found_at(file: &File, folders: &[PathBuf], addrs: &[u64]) -> Vec<V
     // First with debug information, which may be broken where the symbols are not. Where there is
     // none, the symbolizer would look for a debug file by itself, and ask nobody who may read it.
     let elf = Elf::open(file);
-    let is_safe = elf.as_ref().is_ok_and(|elf| compressed::are_whole(elf, file));
+    let is_safe =
+        elf.as_ref().is_ok_and(|elf| compressed::are_whole(elf, file) && strings::have_ends(elf));
+    let mut missing = Missing::default();
+    if let Some(elf) = elf.as_ref().ok().filter(|_| is_safe)
+        && let Some(split) = split::found_at(elf, places, addrs, demangler)
+    {
+        missing = split.missing;
+        for (answer, frames) in answers.iter_mut().zip(split.frames) {
+            if !frames.is_empty() {
+                *answer = Answer::Frames(frames);
+            }
+        }
+    }
     for debug_syms in [true, false].into_iter().filter(|_| is_safe) {
         if debug_syms && !elf.as_ref().is_ok_and(has_debug_info) {
             continue;
@@ -96,7 +135,8 @@ pub(crate) fn found_at(file: &File, folders: &[PathBuf], addrs: &[u64]) -> Vec<V
         if asked.is_empty() {
             break;
         }
-        let said = symbolized(&path_of(file), folders, debug_syms, &asked).unwrap_or_default();
+        let said = symbolized(&path_of(file), places.folders, debug_syms, &asked, demangler)
+            .unwrap_or_default();
         for (at, answer) in at.into_iter().zip(said) {
             answers[at] = answer;
         }
@@ -108,7 +148,8 @@ pub(crate) fn found_at(file: &File, folders: &[PathBuf], addrs: &[u64]) -> Vec<V
         let symbols = elf.functions_at(&asked);
         for (at, addr) in at.into_iter().zip(asked) {
             let name = symbols.get(&addr).filter(|name| !name.is_empty());
-            let name = name.map(|name| frame(&String::from_utf8_lossy(name), None, false));
+            let name =
+                name.map(|name| frame(&String::from_utf8_lossy(name), None, false, demangler));
             answers[at] = Answer::Frames(name.into_iter().collect());
         }
     }
@@ -116,7 +157,7 @@ pub(crate) fn found_at(file: &File, folders: &[PathBuf], addrs: &[u64]) -> Vec<V
         Answer::Frames(frames) => frames,
         Answer::Refused => Vec::new(),
     };
-    answers.into_iter().map(frames).collect()
+    (answers.into_iter().map(frames).collect(), missing)
 }
 
 /// What the symbolizer says of an address.
@@ -134,6 +175,7 @@ fn symbolized(
     folders: &[PathBuf],
     debug_syms: bool,
     addrs: &[u64],
+    demangler: &mut Demangler,
 ) -> Option<Vec<Answer>> {
     let mut source = ElfSource::new(path);
     source.debug_syms = debug_syms;
@@ -147,7 +189,7 @@ fn symbolized(
         let answer = |symbol| match symbol {
             // A function that the debug information does not name may have a symbol.
             Symbolized::Sym(symbol) if symbol.name.is_empty() => Answer::Refused,
-            Symbolized::Sym(symbol) => Answer::Frames(frames_of(symbol)),
+            Symbolized::Sym(symbol) => Answer::Frames(frames_of(symbol, demangler)),
             Symbolized::Unknown(Reason::IgnoredError) => Answer::Refused,
             Symbolized::Unknown(_) => Answer::Frames(Vec::new()),
         };
@@ -156,7 +198,7 @@ fn symbolized(
     answer.ok().flatten()
 }
 
-fn frames_of(symbol: Sym<'_>) -> Vec<Frame> {
+fn frames_of(symbol: Sym<'_>, demangler: &mut Demangler) -> Vec<Frame> {
     // A symbol without a size reaches as far as the next one, if one believes in it. One that is too
     // short by a function is a wrong name; none is only a missing one. Debug information of a
     // function in several pieces, as compilers cut out what is seldom run, states neither size nor
@@ -166,16 +208,22 @@ fn frames_of(symbol: Sym<'_>) -> Vec<Frame> {
         return Vec::new();
     }
     let Sym { name, code_info, inlined, .. } = symbol;
-    let inner = inlined.into_vec().into_iter().rev();
-    inner
-        .map(|function| frame(&function.name, function.code_info.as_ref(), true))
-        .chain([frame(&name, code_info.as_deref(), false)])
-        .collect()
+    let mut frames: Vec<Frame> = Vec::with_capacity(inlined.len() + 1);
+    for function in inlined.iter().rev() {
+        frames.push(frame(&function.name, function.code_info.as_ref(), true, demangler));
+    }
+    frames.push(frame(&name, code_info.as_deref(), false, demangler));
+    frames
 }
 
-fn frame(symbol: &str, at: Option<&CodeInfo<'_>>, inlined: bool) -> Frame {
+fn frame(
+    symbol: &str,
+    at: Option<&CodeInfo<'_>>,
+    inlined: bool,
+    demangler: &mut Demangler,
+) -> Frame {
     Frame {
-        function: Some(demangle(symbol)),
+        function: Some(demangler.name(symbol)),
         object: None,
         offset: 0,
         address: 0,

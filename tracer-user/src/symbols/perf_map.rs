@@ -6,35 +6,43 @@
 
 use std::io::{BufRead, Read as _};
 
-use rustc_hash::FxHashMap;
-
+use super::by_time::{self, Found, Written};
 use super::generated::Query;
 
 /// Of a longer line this much is read.
 const LONGEST_LINE: u64 = 16 * 1024;
 
-/// The names at `queries`, which must be sorted. The memory of discarded code is used again, so a
-/// later line replaces an earlier one, as far as both were there when the address was seen. What
-/// was not there yet is named by the first line that came: runtimes write some time after.
-pub(crate) fn lookup(mut map: impl BufRead, queries: &[Query]) -> FxHashMap<Query, String> {
-    let mut names = FxHashMap::default();
+/// The names at `queries`, which must be sorted, of a table that `open` opens at its beginning. The
+/// memory of discarded code is used again, so a later line replaces an earlier one, as far as both were
+/// there when the address was seen. What was not there yet is named by the first line that came:
+/// runtimes write some time after.
+pub(crate) fn lookup<Map: BufRead>(
+    open: impl Fn() -> Map,
+    queries: &[Query],
+    room: &mut usize,
+) -> Found {
+    by_time::lookup(queries, room, |take| read(open(), take))
+}
+
+fn read(mut map: impl BufRead, take: &mut dyn FnMut(Written, &[u8]) -> bool) {
     let mut line = Vec::new();
     let mut place = 0;
+    let mut number = 0;
     let mut begins = true;
     loop {
         line.clear();
         let len = match map.by_ref().take(LONGEST_LINE).read_until(b'\n', &mut line) {
-            Ok(0) | Err(_) => return names,
+            Ok(0) | Err(_) => return,
             Ok(len) => len as u64,
         };
         let is_whole = line.ends_with(b"\n");
         if begins && let Some((start, end, name)) = entry(&line) {
-            let from = queries.partition_point(|(addr, _)| *addr < start);
-            for query in queries[from..].iter().take_while(|(addr, _)| *addr < end) {
-                if place < query.1 || !names.contains_key(query) {
-                    names.insert(*query, String::from_utf8_lossy(name).into_owned());
-                }
+            // It was there as soon as the table was longer than up to here.
+            let written = Written { start, end, time: place + 1, number };
+            if !take(written, name) {
+                return;
             }
+            number += 1;
         }
         begins = is_whole;
         place += len;
@@ -59,13 +67,14 @@ fn number(digits: &[u8]) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::symbols::by_time::MOST_NAMES;
     use proptest::prelude::*;
 
     /// The names at addresses that were seen when everything was written.
     fn names(map: &[u8], addrs: &[u64]) -> Vec<(u64, String)> {
         let queries: Vec<_> = addrs.iter().map(|addr| (*addr, u64::MAX)).collect();
-        let names = lookup(map, &queries).into_iter();
-        let mut names: Vec<_> = names.map(|((addr, _), name)| (addr, name)).collect();
+        let names = lookup(|| map, &queries, &mut MOST_NAMES.clone()).names.into_iter();
+        let mut names: Vec<_> = names.map(|((addr, _), name)| (addr, name.to_string())).collect();
         names.sort();
         names
     }
@@ -97,10 +106,37 @@ mod tests {
         let map = b"1000 10 first\n1000 10 second\n1000 10 third\n";
         let second = b"1000 10 first\n".len() as u64;
         let seen = [0, 1, second, second + 1, u64::MAX].map(|seen| (0x1008, seen));
-        let found = lookup(&map[..], &seen);
-        let found = seen.map(|query| found[&query].as_str());
+        let found = lookup(|| &map[..], &seen, &mut MOST_NAMES.clone()).names;
+        let found = seen.map(|query| &*found[&query]);
         // What was seen before anything was written got the name that was written next.
         assert_eq!(found, ["first", "first", "first", "second", "third"]);
+    }
+
+    #[test]
+    fn names_have_so_much_room_and_no_more() {
+        let map = b"1000 10 four\n2000 10 five5\n";
+        let queries = [(0x1000, 9), (0x1001, 9), (0x2000, 9)];
+        for (room, n_names, left) in [(13, 3, 0), (12, 2, 4), (7, 1, 2), (4, 0, 4)] {
+            let mut room = room;
+            let found = lookup(|| &map[..], &queries, &mut room);
+            assert_eq!((found.names.len(), room, found.is_cut), (n_names, left, n_names < 3));
+        }
+    }
+
+    #[test]
+    fn what_was_written_anew_between_two_looks_has_no_name() {
+        let looks = std::cell::Cell::new(0);
+        let open = || {
+            looks.set(looks.get() + 1);
+            if looks.get() == 1 {
+                &b"1000 10 old\n2000 10 same\n"[..]
+            } else {
+                b"1000 20 new\n2000 10 same\n"
+            }
+        };
+        let found = lookup(open, &[(0x1000, 99), (0x2000, 99)], &mut MOST_NAMES.clone());
+        let names: Vec<_> = found.names.values().map(|name| &**name).collect();
+        assert_eq!(names, ["same"]);
     }
 
     #[test]

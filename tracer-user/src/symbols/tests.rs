@@ -1,5 +1,6 @@
 mod debug_files;
 mod generated;
+mod split;
 
 use std::fs;
 

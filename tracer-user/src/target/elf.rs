@@ -7,6 +7,7 @@
 mod call_frames;
 mod calls;
 mod compressed;
+pub(crate) mod names;
 mod notes;
 mod parts;
 mod variables;
@@ -25,7 +26,11 @@ use object::read::elf::{
 };
 use object::{LittleEndian, SectionIndex, SymbolIndex};
 
-pub use self::{calls::Call, compressed::Compressed};
+use self::names::Names;
+pub use self::{
+    calls::Call,
+    compressed::{Compressed, Stored},
+};
 
 /// Address as the object file states it (`p_vaddr`, `st_value`, DWARF).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -287,6 +292,7 @@ impl<Data: AsRef<[u8]>> Elf<Data> {
         let mut addrs: BTreeSet<ObjectAddr> = addrs.iter().copied().collect();
         for table in [SHT_SYMTAB, SHT_DYNSYM] {
             let Ok(symbols) = sections.symbols(LittleEndian, bytes, table) else { continue };
+            let names = Names::of(&symbols, &sections, bytes);
             for symbol in symbols.iter().filter(|symbol| defined_function(symbol).is_some()) {
                 let start = symbol.st_value(LittleEndian);
                 let end = start.saturating_add(symbol.st_size(LittleEndian));
@@ -294,7 +300,7 @@ impl<Data: AsRef<[u8]>> Elf<Data> {
                 if covered.peek().is_none() {
                     continue;
                 }
-                let Ok(name) = symbols.symbol_name(LittleEndian, symbol) else { continue };
+                let Some(name) = names.shown(symbol) else { continue };
                 let covered: Vec<ObjectAddr> = covered.copied().collect();
                 for addr in covered {
                     addrs.remove(&addr);
@@ -323,9 +329,9 @@ impl<Data: AsRef<[u8]>> Elf<Data> {
         let sections = header.sections(LittleEndian, bytes)?;
         for table in [SHT_DYNSYM, SHT_SYMTAB] {
             let symbols = sections.symbols(LittleEndian, bytes, table)?;
-            let mut found = symbols.iter().filter_map(|symbol| {
-                str::from_utf8(symbols.symbol_name(LittleEndian, symbol).ok()?).ok()
-            });
+            let strings = Names::of(&symbols, &sections, bytes);
+            let mut found =
+                symbols.iter().filter_map(|symbol| str::from_utf8(strings.wanted(symbol)?).ok());
             let bare = |name: &str| names.contains(&name.split('@').next().unwrap_or(name));
             if found.any(bare) {
                 return Ok(true);
@@ -354,11 +360,12 @@ impl<Data: AsRef<[u8]>> Elf<Data> {
         if symbols.section() == SectionIndex(0) {
             return Ok(Vec::new());
         }
+        let names = Names::of(&symbols, &sections, bytes);
         let mut functions = Vec::new();
         for symbol in symbols.iter() {
             let Some((kind, is_shared)) = defined_function(symbol) else { continue };
             // A name outside the string table spoils this symbol, not the others.
-            let Ok(name) = symbols.symbol_name(LittleEndian, symbol) else { continue };
+            let Some(name) = names.wanted(symbol) else { continue };
             let Ok(name) = str::from_utf8(name) else { continue };
             let name = name.split_once('@').map_or(name, |(name, _version)| name);
             if wanted(name) {

@@ -105,12 +105,15 @@ pub fn root_of(pid: u32) -> io::Result<File> {
 /// # Errors
 /// When there is no such file that can be read.
 pub fn open_below(root: &File, path: &Path) -> io::Result<File> {
-    // A pipe in its place is not waited for.
+    // Looked at before it is opened: that alone starts some devices, and lets go who waits at a pipe.
     let how = OpenHow::new()
-        .flags(OFlag::O_RDONLY | OFlag::O_CLOEXEC | OFlag::O_NONBLOCK)
+        .flags(OFlag::O_PATH | OFlag::O_CLOEXEC)
         .resolve(ResolveFlag::RESOLVE_IN_ROOT);
-    let file = File::from(openat2(root, path, how)?);
-    if file.metadata()?.is_file() { Ok(file) } else { Err(io::ErrorKind::InvalidInput.into()) }
+    let place = File::from(openat2(root, path, how)?);
+    if !place.metadata()?.is_file() {
+        return Err(io::ErrorKind::InvalidInput.into());
+    }
+    File::options().read(true).custom_flags(libc::O_NONBLOCK).open(path_of(&place))
 }
 
 /// A path by which the kernel finds this open file, for interfaces that take paths only.

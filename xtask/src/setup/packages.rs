@@ -9,6 +9,7 @@ const NEEDS: &[(&str, &[&str])] = &[
     ("cc", &["gcc", "libc6-dev"]),
     ("c++", &["g++"]),
     ("ld.lld", &["lld"]),
+    ("llvm-dwp", &["llvm"]),
     ("musl-gcc", &["musl-tools"]),
     ("/usr/bin/python3", &["python3"]),
     ("python3-config", &["python3-dev"]),

@@ -67,6 +67,7 @@ const EVERYTHING_BELOW_CLI: &[&str] = &[
 
 /// Crates that only some modules may know.
 const CRATES: &[(&str, &[&str])] = &[
+    ("addr2line", &["symbols"]),
     ("aya", &["probes", "intake"]),
     ("aya_obj", &["probes", "intake"]),
     ("blazesym", &["symbols"]),

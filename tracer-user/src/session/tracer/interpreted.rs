@@ -15,9 +15,16 @@ use crate::{
     target::{mappings::Mapping, process::Process},
 };
 
-/// Names that CPython has written down for `perf` begin like this. They
-/// say the same, without a line.
-const WRITTEN_DOWN: &str = "py::";
+/// Is it the code that CPython makes of each function for `perf`, with the name that it has written down?
+/// It says the same as the function, without a line.
+fn is_written_down(frame: &Frame) -> bool {
+    is_made(frame) && frame.file.is_some() && frame.line.is_none()
+}
+
+/// Is it code that no file has?
+fn is_made(frame: &Frame) -> bool {
+    frame.object.is_none() && !frame.interpreted
+}
 
 /// What interpreters ran, by stack.
 #[derive(Default)]
@@ -82,10 +89,7 @@ impl Scripts {
         shared: &mut FxHashSet<Arc<Frame>>,
     ) -> Vec<Arc<Frame>> {
         let Some(interpreted) = self.by_stack.get(&hash) else { return native.concat() };
-        let is_written_down = |frame: &Arc<Frame>| {
-            frame.function.as_ref().is_some_and(|name| name.starts_with(WRITTEN_DOWN))
-        };
-        if interpreted.is_sample && native.iter().flatten().any(is_written_down) {
+        if interpreted.is_sample && native.iter().flatten().any(|frame| is_written_down(frame)) {
             return native.concat();
         }
         for (place, functions) in &interpreted.calls {
@@ -102,10 +106,13 @@ impl Scripts {
                     frames.push(frame);
                 }
             }
+            // The interpreter calls its loop, or the code that it has made of the function does, whose
+            // name may not be written down yet.
+            if let Some(frames) = native.get_mut(*place + 1) {
+                frames.retain(|frame| !is_made(frame));
+            }
         }
-        let mut merged = native.concat();
-        merged.retain(|frame| !is_written_down(frame));
-        merged
+        native.concat()
     }
 }
 
@@ -214,11 +221,22 @@ mod tests {
 
     #[test]
     fn names_that_the_target_has_written_down_are_better_than_a_sample_and_else_not_said_twice() {
-        let mut native = native();
-        native[2] = vec![frame("py::handle:/app/a.py").into()];
-        assert_eq!(merged(true, 5, native.clone()), native.concat());
-        let functions = merged(false, 5, native);
-        assert_eq!(names(&functions), ["new", "inlined", "leak", "handle", "<module>", "main"]);
+        let made = |function: Option<&str>| Frame {
+            function: function.map(str::to_owned),
+            file: function.map(|_| "/app/a.py".to_owned()),
+            ..Frame::default()
+        };
+        for function in [Some("handle"), None] {
+            let mut native = native();
+            native[2] = vec![made(function).into()];
+            let whole = native.concat();
+            if function.is_some() {
+                assert_eq!(merged(true, 5, native.clone()), whole);
+            }
+            let functions = merged(false, 5, native);
+            assert_eq!(names(&functions), ["new", "inlined", "leak", "handle", "<module>", "main"]);
+            assert_eq!(functions.len(), 6, "{functions:?}");
+        }
     }
 
     #[test]

@@ -14,7 +14,7 @@ use crate::symbols::{Frame, Object, ObjectKind};
 use crate::target::elf::Elf;
 
 /// A program of which nothing but the debug file names `hidden`, and into which `hot` is inlined.
-fn program(folder: &Folder, flags: &[&str]) {
+pub(super) fn program(folder: &Folder, flags: &[&str]) {
     let source = format!(
         "{}\n\
          #line 100 \"shown.c\"\n\
@@ -36,19 +36,19 @@ fn objcopy(folder: &Folder, words: &[&str]) {
 }
 
 /// Moves what names the program into `program.debug`, to which it has a link afterwards.
-fn split(folder: &Folder) {
+pub(super) fn split(folder: &Folder) {
     objcopy(folder, &["--only-keep-debug", "program", "program.debug"]);
     objcopy(folder, &["--strip-all", "--add-gnu-debuglink=program.debug", "program"]);
 }
 
 /// The frames at the place that the program prints.
-fn frames(folder: &Folder) -> Vec<Frame> {
+pub(super) fn frames(folder: &Folder) -> Vec<Frame> {
     let mut program = folder.start("program");
     names(&program.process(), program.addr())
 }
 
 #[track_caller]
-fn expect_full(frames: &[Frame]) {
+pub(super) fn expect_full(frames: &[Frame]) {
     assert_eq!(functions(frames), ["hot", "hidden"]);
     assert_eq!(frames.iter().map(|frame| frame.line).collect::<Vec<_>>(), [Some(100), Some(102)]);
     assert!(frames.iter().all(|frame| {
@@ -109,6 +109,7 @@ fn a_file_below_the_root_of_the_target_is_found_by_build_id() {
         kind: ObjectKind::Anonymous,
         root: Some(Rc::new(File::open(root).expect("a folder"))),
         may_be_generated: false,
+        is_told: false.into(),
     };
     let elf = Elf::open(&File::open(folder.path("program")).expect("compiled")).expect("an object");
     let found = find(&elf, &object(&folder.path("root"))).expect("its debug file");
@@ -149,10 +150,4 @@ fn every_form_of_debug_information_gives_names_and_lines() {
         program(&folder, &[form]);
         expect_full(&frames(&folder));
     }
-    // What is inlined is told by a file that the compiler left in the build folder.
-    let folder = Folder::new();
-    program(&folder, &["-gsplit-dwarf"]);
-    let frames = frames(&folder);
-    assert_eq!(functions(&frames), ["hidden"]);
-    assert_eq!(frames[0].line, Some(100));
 }

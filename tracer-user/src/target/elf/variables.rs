@@ -4,6 +4,7 @@ use object::LittleEndian;
 use object::elf::{FileHeader64, SHN_UNDEF, SHT_DYNSYM, STT_OBJECT};
 use object::read::elf::{FileHeader as _, Sym as _};
 
+use super::names::Names;
 use super::{Elf, ObjectAddr};
 
 impl<Data: AsRef<[u8]>> Elf<Data> {
@@ -14,12 +15,13 @@ impl<Data: AsRef<[u8]>> Elf<Data> {
         let Ok(header) = FileHeader64::<LittleEndian>::parse(bytes) else { return found };
         let Ok(sections) = header.sections(LittleEndian, bytes) else { return found };
         let Ok(symbols) = sections.symbols(LittleEndian, bytes, SHT_DYNSYM) else { return found };
+        let strings = Names::of(&symbols, &sections, bytes);
         for symbol in symbols.iter() {
             let is_defined = symbol.st_shndx(LittleEndian) != SHN_UNDEF;
             if !is_defined || symbol.st_type() != STT_OBJECT {
                 continue;
             }
-            let Ok(name) = symbols.symbol_name(LittleEndian, symbol) else { continue };
+            let Some(name) = strings.wanted(symbol) else { continue };
             for (found, wanted) in found.iter_mut().zip(names) {
                 if name == wanted.as_bytes() {
                     *found = Some(ObjectAddr(symbol.st_value(LittleEndian)));
