@@ -3,10 +3,10 @@
 use std::fmt::{self, Write as _};
 
 use super::model::{Kind, Session, Verdict};
-use super::{Options, escape, group, memory, names, processes, widths};
+use super::{Options, escape, group, memory, names, processes, shorten, widths};
 use crate::units::{human_bytes, human_bytes_f64, human_change};
 
-/// Columns of a name in a table; longer ones are shortened in the middle.
+/// Columns of a name in a table; longer ones are shortened.
 const NAME_WIDTH: usize = 100;
 
 /// Batches in the table; of more, the last ones.
@@ -86,7 +86,7 @@ fn stacks(out: &mut String, session: &Session, options: &Options) -> fmt::Result
 
 /// A name, for a cell.
 fn cell(name: &str) -> String {
-    escape::markdown_cell(&widths::shorten(&escape::terminal(name), NAME_WIDTH))
+    escape::markdown_cell(&shorten::name(&escape::terminal(name), NAME_WIDTH))
 }
 
 /// Where a function is, for a cell.
@@ -142,7 +142,7 @@ fn tree(out: &mut String, session: &Session, top: usize) -> fmt::Result {
         let name = format!("{} {}", line.who, widths::shorten(&line.exe, NAME_WIDTH));
         let name = escape::markdown_cell(&name);
         let maker = line.made_by.as_deref().unwrap_or_default();
-        let maker = escape::markdown_cell(&widths::shorten(maker, NAME_WIDTH));
+        let maker = escape::markdown_cell(&shorten::name(maker, NAME_WIDTH));
         let indent = "&nbsp;&nbsp;".repeat(line.depth.min(8));
         writeln!(out, "| {indent}{name} | {} | {maker} |", line.bytes)?;
     }

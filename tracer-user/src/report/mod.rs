@@ -17,6 +17,7 @@ pub mod model;
 pub mod names;
 mod processes;
 mod quality;
+mod shorten;
 pub mod terminal;
 pub mod widths;
 

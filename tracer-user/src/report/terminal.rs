@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use super::group::{self, Row};
 use super::model::{Frame, Holds, Mapping, Session, StackQuality, Verdict};
-use super::{Options, escape, memory, names, processes, widths};
+use super::{Options, escape, memory, names, processes, shorten, widths};
 use crate::units::{human_bytes, human_bytes_f64, human_change};
 
 /// Columns below which the table would not fit.
@@ -60,13 +60,12 @@ pub fn live(time: &str, stacks: &[Outstanding], options: &Options) -> String {
             text.line(&format!("        {}", names::LOST));
         }
         for frame in frames {
-            let place = place(frame.file.as_deref(), frame.line);
-            let place = place.map_or_else(String::new, |place| format!("  {place}"));
-            let inlined = if frame.inlined { " (inlined)" } else { "" };
-            let name = escape::terminal(&names::of(frame)).into_owned() + inlined;
-            let line = format!("        {}", widths::shorten(&name, text.width - 8));
-            let fits = widths::of(&line) + widths::of(&place) <= text.width;
-            text.line(&if fits { line + &place } else { line });
+            let mut named = Named::new(&names::of(frame), frame.file.as_deref(), frame.line);
+            if frame.inlined {
+                named.name.push_str(" (inlined)");
+            }
+            let line = format!("        {}", named.within(text.width - 8));
+            text.line(&line);
         }
     }
     text.out
@@ -350,13 +349,13 @@ impl Named {
         Self::new(&names::of_stack(frames), file, best.and_then(|frame| frame.line))
     }
 
-    /// In so many columns; the place where there is room.
+    /// In so many columns; the place where there is room for the name's whole path beside it.
     fn within(&self, room: usize) -> String {
-        let name = widths::shorten(&self.name, room);
-        match self.place.as_ref().map(|place| format!("{name}  {place}")) {
-            Some(both) if widths::of(&both) <= room => both,
-            Some(_) | None => name,
-        }
+        let both = self.place.as_ref().and_then(|place| {
+            let room = room.checked_sub(widths::of(place) + 2)?;
+            Some(format!("{}  {place}", shorten::path(&self.name, room)?))
+        });
+        both.unwrap_or_else(|| shorten::name(&self.name, room))
     }
 }
 

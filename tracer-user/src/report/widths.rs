@@ -1,5 +1,5 @@
-//! Columns of a terminal: wide characters take two, and long names are shortened in the
-//! middle, because of a C++ name the beginning and the end say most.
+//! Columns of a terminal: wide characters take two, and long text is shortened in the middle.
+//! What names functions is shortened by [`super::shorten`].
 
 use unicode_width::{UnicodeWidthChar as _, UnicodeWidthStr as _};
 
