@@ -7,6 +7,7 @@ mod allocators;
 mod attach;
 mod containers;
 mod drive;
+mod endings;
 mod errors;
 mod harm;
 mod holds;
@@ -77,6 +78,7 @@ fn main() -> ExitCode {
         odd_targets::TESTS,
         scale::TESTS,
         harm::TESTS,
+        endings::TESTS,
         errors::TESTS,
         reports::TESTS,
         losses::TESTS,

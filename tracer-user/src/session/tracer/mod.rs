@@ -13,6 +13,7 @@ use std::{
     collections::{BTreeMap, BTreeSet},
     os::fd::OwnedFd,
     path::PathBuf,
+    process::ExitStatus,
     rc::Rc,
     time::{Duration, Instant},
 };
@@ -91,6 +92,8 @@ pub struct Tracer {
     burial: Option<Burial>,
     /// Is the first process out of the books, while others go on?
     has_left: bool,
+    /// How the first process ended, once that was asked.
+    end: Option<ExitStatus>,
     last_look: Instant,
     n_adopted: u64,
     /// Descendants that were there before the trace and are not followed.
@@ -186,6 +189,7 @@ impl Tracer {
             burial: None,
             unwinder: Unwinder::default(),
             has_left: false,
+            end: None,
             last_look: Instant::now(),
             n_adopted: 0,
             n_older: 0,
