@@ -1,21 +1,25 @@
-//! How a session ends when its target does.
+//! How a session ends: the target is gone, or goes on while the probes are taken out.
 
 use std::fs;
 use std::io::Write as _;
 use std::process::{Child, ChildStdin, Command, Stdio};
 
-use nix::sys::signal::SIGKILL;
+use nix::sys::signal::{SIGKILL, SIGTERM};
 use outlive_tests::build::Build;
 use outlive_tests::process::{Owned, eventually};
+use outlive_tests::text::changed_code_bytes;
 use outlive_tests::tool::{Run, Running, Tool};
 use outlive_tests::truth::Amount;
 use outlive_tests::workload::{Program, Workload};
+
+use crate::trees::expect_sum;
 
 crate::tests![
     [Bpf, C] of_a_target_that_is_killed_between_batches_the_whole_batches_are_kept,
     [Bpf] a_target_that_ends_by_itself_is_judged,
     [Bpf] a_target_that_fails_is_not_judged,
     [Bpf] a_program_that_is_ended_by_a_signal_is_not_judged,
+    [Bpf, C] processes_that_are_made_after_the_last_batch_are_no_loss,
 ];
 
 /// A tool that judges this process by marks, and has begun to.
@@ -117,4 +121,21 @@ fn a_program_that_is_ended_by_a_signal_is_not_judged() {
         .args(["--", "sh", "-c", "kill -SEGV $$"])
         .run();
     expect_ended(&run, "was ended by SIGSEGV");
+}
+
+/// Where one is made all the time, there is always one on its way when the last batch ends.
+fn processes_that_are_made_after_the_last_batch_are_no_loss() {
+    let mut workload = Workload::start(&Program::new(Build::c("forks_on.c").build()));
+    let pid = workload.pid().to_string();
+    for _ in 0..4 {
+        let words = ["test", "-p", &pid, "--warmup", "1", "--batches", "3"];
+        let run = Tool::new(words).with_folder().args(["--", "sleep", "0.05"]).run();
+        let session = run.session();
+        assert_eq!(session.lost(), 0, "losses {:?}; {}", session.losses, run.story());
+        expect_sum(&session);
+        assert!(session.children().len() > 1, "{:?}", session.processes);
+        assert_eq!(changed_code_bytes(workload.pid()), 0);
+    }
+    assert!(workload.process().is_alive());
+    workload.process().signal(SIGTERM);
 }

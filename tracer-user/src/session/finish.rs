@@ -23,7 +23,7 @@ use crate::{
         model::{self, Session},
     },
     stacks::StackId,
-    target::{allocators::AllocatorObject, process::kernel_release},
+    target::process::kernel_release,
 };
 
 /// How the measuring came to its end.
@@ -311,8 +311,7 @@ fn doubts(tracer: &Tracer, ending: &Ending) -> Vec<String> {
         ));
     }
     doubts.extend(tracer.unprobed().iter().map(|error| format!("unprobed: {error}")));
-    let unseen: Vec<String> =
-        tracer.objects().iter().flat_map(AllocatorObject::blind_spots).collect();
+    let unseen = tracer.blind_spots();
     if !unseen.is_empty() {
         doubts.push(format!(
             "untraceable: blocks may have passed through {}, which cannot be probed, and are in no \
