@@ -7,6 +7,7 @@ mod allocators;
 mod attach;
 mod containers;
 mod drive;
+mod endings;
 mod errors;
 mod harm;
 mod holds;
@@ -80,6 +81,7 @@ fn main() -> ExitCode {
         odd_targets::TESTS,
         scale::TESTS,
         harm::TESTS,
+        endings::TESTS,
         errors::TESTS,
         reports::TESTS,
         losses::TESTS,

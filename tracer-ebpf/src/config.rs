@@ -33,6 +33,8 @@ globals! {
     TASK_TGID, task_tgid: u64;
     /// Where `task_struct` has the address space.
     TASK_MM, task_mm: u64;
+    /// Where `task_struct` has how the thread ended, as `wait` says it.
+    TASK_EXIT_CODE, task_exit_code: u64;
     /// Where `mm_struct` has what is known of the page that return probes send the thread to.
     MM_PROBE_PAGE, mm_probe_page: u64;
     /// Where that has the page's address.

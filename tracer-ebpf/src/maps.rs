@@ -98,12 +98,17 @@ pub static HELD: HashMap<u64, u64> = HashMap::with_max_entries(1024, 0);
 
 /// Single words; see the constants.
 #[map]
-pub static STATE: Array<u64> = Array::with_max_entries(6, 0);
+pub static STATE: Array<u64> = Array::with_max_entries(7, 0);
 
 /// Place in [`STATE`]: non-zero once an interpreter was found in a target. Set by the user side.
 pub const INTERPRETED: u32 = 4;
 /// Place in [`STATE`]: how often the user side changed [`RULES`].
 pub const RULES_CHANGED: u32 = 5;
+/// Place in [`STATE`]: how the last thread of the first target ended that has, as `wait` says it, with
+/// the bit [`HAS_ENDED`].
+pub const FIRST_END: u32 = 6;
+/// Set of a thread that has ended, whose own word may be zero.
+pub const HAS_ENDED: u64 = 1 << 32;
 /// Place in [`STATE`]: number of the next address space; the user side sets the first.
 pub const NEXT_SPACE: u32 = 0;
 /// Place in [`STATE`]: entries of [`BIRTHS`].

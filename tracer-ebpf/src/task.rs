@@ -21,13 +21,13 @@ use crate::{
     atomic,
     call::{self, slot},
     config, count, emit, hold,
-    maps::{BIRTHS, Birth, N_BIRTHS, NEXT_SPACE, STATE, TARGETS},
+    maps::{BIRTHS, Birth, FIRST_END, HAS_ENDED, N_BIRTHS, NEXT_SPACE, STATE, TARGETS},
     stack,
     target::{Caller, caller, space_of, target},
 };
 
 /// Forgets the thread's slot, if it has one: it will not be needed, and its number may be
-/// given to another thread.
+/// given to another thread. Keeps how the first target ended: nobody but its parent is told later.
 #[inline(always)]
 pub fn exit() {
     if config::follow() != 0 && n_births() != 0 {
@@ -36,6 +36,22 @@ pub fn exit() {
     }
     if let Some(caller) = caller() {
         call::forget(caller.tid);
+        if caller.tgid == config::target_tgid() {
+            keep_end();
+        }
+    }
+}
+
+/// Of a process that is ended as a whole each thread has the process's word; otherwise its last
+/// thread's is the one.
+#[inline(always)]
+fn keep_end() {
+    // SAFETY: the helper has no conditions.
+    let task = unsafe { bpf_get_current_task_btf() } as u64;
+    let Ok(word) = field::<u32>(task, config::task_exit_code()) else { return };
+    if let Some(end) = STATE.get_ptr_mut(FIRST_END) {
+        // SAFETY: a live map value of one word, which is written whole.
+        unsafe { *end = HAS_ENDED | u64::from(word) };
     }
 }
 

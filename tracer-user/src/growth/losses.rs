@@ -113,7 +113,7 @@ pub(super) fn meaning(key: &str) -> &'static str {
         }
         "late_probes" => {
             "times a process ran before its probes were in place, so blocks may be missing; \
-             allow it to be held (do without --no-hold)"
+             leave out --no-hold, or measure again while the machine is less busy"
         }
         "removed_probes" => {
             "probes were taken out of a process while it was traced, so blocks or frees are \

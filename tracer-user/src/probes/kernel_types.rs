@@ -28,6 +28,8 @@ pub(super) struct Fields {
     pub(super) task_tgid: u64,
     /// Of a task, the address space.
     pub(super) task_mm: u64,
+    /// Of a task, how it ended.
+    pub(super) task_exit_code: u64,
     /// Of an address space, what is known of the page that probes have in it.
     pub(super) mm_probe_page: u64,
     /// Of that, the page's address.
@@ -46,6 +48,7 @@ pub(super) fn fields() -> Result<Fields, ProbeError> {
         task_pid: field("task_struct", "pid")?,
         task_tgid: field("task_struct", "tgid")?,
         task_mm: field("task_struct", "mm")?,
+        task_exit_code: field("task_struct", "exit_code")?,
         mm_probe_page: field("mm_struct", "uprobes_state")? + field("uprobes_state", "xol_area")?,
         probe_page_addr: field("xol_area", "vaddr")?,
     })

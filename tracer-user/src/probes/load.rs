@@ -88,6 +88,7 @@ pub(super) fn load(plan: &LoadPlan) -> Result<Loaded, ProbeError> {
         .override_global("TASK_PID", &fields.task_pid, true)
         .override_global("TASK_TGID", &fields.task_tgid, true)
         .override_global("TASK_MM", &fields.task_mm, true)
+        .override_global("TASK_EXIT_CODE", &fields.task_exit_code, true)
         .override_global("MM_PROBE_PAGE", &fields.mm_probe_page, true)
         .override_global("PROBE_PAGE_ADDR", &fields.probe_page_addr, true)
         .map_max_entries("EVENTS", plan.ring_bytes)

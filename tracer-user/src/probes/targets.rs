@@ -1,6 +1,11 @@
 //! Which processes are targets, and which of them wait to be continued.
 
-use std::{io, os::fd::AsFd as _, time::Duration};
+use std::{
+    io,
+    os::{fd::AsFd as _, unix::process::ExitStatusExt as _},
+    process::ExitStatus,
+    time::Duration,
+};
 
 use aya::{
     Ebpf,
@@ -22,6 +27,10 @@ const HELD: &str = "HELD";
 const NEXT_SPACE: u32 = 0;
 const N_BIRTHS: u32 = 1;
 const FIRST_HOLDS: u32 = 2;
+const FIRST_END: u32 = 6;
+
+/// Set in the word of a target that has ended.
+const HAS_ENDED: u64 = 1 << 32;
 
 /// `BPF_NOEXIST`: do not replace an entry.
 const ONLY_NEW: u64 = 1;
@@ -101,6 +110,14 @@ impl Probes {
         state(&mut self.loaded.ebpf)
             .and_then(|state| state.get(&N_BIRTHS, 0).map_err(ask))
             .unwrap_or(0)
+    }
+
+    /// How the first target ended. To be asked when it has; `None` when the kernel does not say.
+    pub fn end_of_first(&mut self) -> Option<ExitStatus> {
+        let state = state(&mut self.loaded.ebpf).ok()?;
+        let end = state.get(&FIRST_END, 0).ok().filter(|end| end & HAS_ENDED != 0)?;
+        let word = end as u32;
+        Some(ExitStatus::from_raw(word.cast_signed()))
     }
 
     /// Lets the programs stop the first target too, which they do not while it is being started.

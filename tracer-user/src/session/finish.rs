@@ -4,14 +4,13 @@ use std::{
     fs::{File, OpenOptions},
     os::unix::fs::OpenOptionsExt as _,
     path::PathBuf,
+    process::ExitStatus,
 };
 
 use anyhow::Context as _;
 use jiff::Zoned;
 
-use super::{
-    DriveError, Plan, Tracer, processes, progress::Progress, scripts, stack_quality, start::Child,
-};
+use super::{DriveError, Plan, Tracer, processes, progress::Progress, scripts, stack_quality};
 use crate::{
     batches::{self, Change},
     exit,
@@ -24,13 +23,15 @@ use crate::{
         model::{self, Session},
     },
     stacks::StackId,
-    target::{allocators::AllocatorObject, process::kernel_release},
+    target::process::kernel_release,
 };
 
 /// How the measuring came to its end.
 pub(super) enum Ending {
     /// As planned.
     Complete,
+    /// The target came to an end of its own while it was watched, and said that all is well.
+    Exited,
     /// Somebody asked to stop.
     Interrupted,
     /// The target was gone.
@@ -40,11 +41,15 @@ pub(super) enum Ending {
 }
 
 impl Ending {
-    /// With how the child ended, if it was ours and is gone, and what it had not done by then.
-    pub(super) fn explained(self, child: Option<&mut Child>, too_early: &'static str) -> Self {
+    /// With how the target ended, where that is known, and what it had not done by then.
+    pub(super) fn explained(
+        self,
+        status: impl FnOnce() -> Option<ExitStatus>,
+        too_early: &'static str,
+    ) -> Self {
         match self {
             Self::TargetEnded => {
-                let status = child.and_then(Child::wait);
+                let status = status();
                 let how = status.map(|status| format!(" ({})", super::drive::ended(status)));
                 Self::Failed(DriveError::TargetEnded { how: how.unwrap_or_default(), too_early })
             }
@@ -145,6 +150,7 @@ impl Folder {
                 text: notice.to_string(),
             })
             .collect();
+        session.notices.extend(matches!(ending, Ending::Exited).then(exited));
         session.notices.extend(stack_quality::notices(&session.stack_quality));
         session.notices.extend(unsearched(tracer));
         session.notices.extend(scripts::sampled(&session.stacks));
@@ -305,8 +311,7 @@ fn doubts(tracer: &Tracer, ending: &Ending) -> Vec<String> {
         ));
     }
     doubts.extend(tracer.unprobed().iter().map(|error| format!("unprobed: {error}")));
-    let unseen: Vec<String> =
-        tracer.objects().iter().flat_map(AllocatorObject::blind_spots).collect();
+    let unseen = tracer.blind_spots();
     if !unseen.is_empty() {
         doubts.push(format!(
             "untraceable: blocks may have passed through {}, which cannot be probed, and are in no \
@@ -358,6 +363,15 @@ fn family(tracer: &Tracer, id: StackId) -> String {
     let family = tracer.ledger().stacks().family(id);
     let object = tracer.objects().iter().find(|object| Some(object.family) == family);
     object.map_or_else(|| "unknown".to_owned(), |object| object.family_name.clone())
+}
+
+/// That the target was done before the watch was.
+fn exited() -> model::Notice {
+    model::Notice {
+        name: "target-exited".to_owned(),
+        text: "the target exited with status 0 while it was watched, which ended the watch"
+            .to_owned(),
+    }
 }
 
 /// Objects that may be allocators and were not looked into.

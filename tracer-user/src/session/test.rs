@@ -1,6 +1,6 @@
 //! `outlive test`: equivalent batches, one after the other, each ended by an exact mark.
 
-use std::{collections::BTreeMap, future::Future, time::Duration};
+use std::{collections::BTreeMap, future::Future, process::ExitStatus, time::Duration};
 
 use anyhow::Context as _;
 use tokio::runtime::Runtime;
@@ -123,7 +123,7 @@ async fn batches(
             Some(_) => " before it was ready",
             None => " before it printed a line that starts with READY",
         };
-        return Ok(ending.explained(child, too_early));
+        return Ok(ending.explained(|| how_it_ended(child, tracer), too_early));
     }
     tracer.start().await?;
 
@@ -132,13 +132,18 @@ async fn batches(
         let what = format!("batch {index}");
         let batch = step(drive.batch(index), what, plan.timeout, &mut interrupts, &exit);
         if let Some(ending) = tracer.pump(batch).await {
-            return Ok(ending.explained(child, ""));
+            return Ok(ending.explained(|| how_it_ended(child, tracer), ""));
         }
         tracer.end_batch(format!("batch {index}"), BTreeMap::new()).await?;
         progress.batch_done();
         folder.keep(&plan.plan, tracer)?;
     }
     Ok(Ending::Complete)
+}
+
+/// How the target ended, which has.
+fn how_it_ended(child: Option<&mut Child>, tracer: &mut Tracer) -> Option<ExitStatus> {
+    child.and_then(Child::wait).or_else(|| tracer.how_it_ended())
 }
 
 /// One thing to wait for, and all that may come between. `None` when it came about.

@@ -1,6 +1,6 @@
 //! `outlive attach` and `outlive run`: batches end by time, by marks, and at the end.
 
-use std::{collections::BTreeMap, ffi::OsString, future, time::Instant};
+use std::{collections::BTreeMap, ffi::OsString, future, process::ExitStatus, time::Instant};
 
 use tokio::time::{Duration, sleep_until};
 
@@ -38,6 +38,7 @@ pub fn attach(
         tracer.start().await?;
         watch(plan, &mut tracer, rhythm, interrupts, watcher, &folder).await
     })?;
+    let ending = judged_end(ending, tracer.how_it_ended());
     tracer.detach();
     folder.finish(plan, &tracer, &ending, false)
 }
@@ -62,7 +63,7 @@ pub fn run(
     let ending = match outcome {
         Ok(Ending::TargetEnded) => match child.wait() {
             Some(status) if status.success() => Ending::Complete,
-            _ => Ending::TargetEnded.explained(Some(&mut child), ""),
+            status => Ending::TargetEnded.explained(|| status, ""),
         },
         other => {
             // It is the user's program: it goes on, as after an attach. Ctrl-C reaches it by
@@ -73,6 +74,15 @@ pub fn run(
     };
     tracer.detach();
     folder.finish(plan, &tracer, &ending, false)
+}
+
+/// A target that somebody or something has ended did not do what it was watched for: there is no
+/// verdict on it. Nor on one of which nobody knows.
+fn judged_end(ending: Ending, status: Option<ExitStatus>) -> Ending {
+    match (ending, status) {
+        (Ending::TargetEnded, Some(status)) if status.success() => Ending::Exited,
+        (ending, status) => ending.explained(|| status, ""),
+    }
 }
 
 /// What ended a batch.
@@ -162,11 +172,12 @@ async fn cue(
     };
     tokio::select! {
         biased;
+        // Ctrl-C in a terminal ends the program as well: then it is the end that was asked for.
+        () = interrupts.next() => Cue::Stop,
         () = exit.ended() => Cue::TargetEnded,
         mark = mark => Cue::Mark(mark),
         () = at(due) => Cue::Time,
         // A last interval that ends with the watch still counts.
         () = at(stop.map(|stop| stop + Duration::from_millis(1))) => Cue::Stop,
-        () = interrupts.next() => Cue::Stop,
     }
 }

@@ -4,6 +4,7 @@
 //! it is noticed first, and its memory is gone once the ring was read up to a mark that was asked
 //! for after that.
 
+use std::process::ExitStatus;
 use std::time::{Duration, Instant};
 
 use jiff::Zoned;
@@ -137,10 +138,18 @@ impl Tracer {
         self.tree.end(pid);
     }
 
+    /// How the first process ended, which has. Asked early and kept: its number may be another
+    /// process's later. `None` when the kernel does not say.
+    pub(in crate::session) fn how_it_ended(&mut self) -> Option<ExitStatus> {
+        self.end = self.end.or_else(|| self.probes.end_of_first());
+        self.end
+    }
+
     /// The first process has ended and others go on: from the next batch on its memory is gone.
     pub(super) fn bury_first(&mut self) {
         if !self.has_left && self.process.has_ended() && self.tree.n_others() > 0 {
             self.has_left = true;
+            self.how_it_ended();
             self.ledger.end(self.process.pid);
             self.leave_sharers(self.process.pid);
         }

@@ -29,6 +29,17 @@ use tracer_common::{
 
 use super::{Holds, Member, Others, Tracer};
 
+/// What counts against the batches, as it stood when the last one ended. What comes later, such as a
+/// process that is made while the probes are taken out, is no part of the figures.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Doubts {
+    losses: LossCounts,
+    /// How many of the allocators that came late, of the objects without probes, and of all objects.
+    n_late: usize,
+    n_unprobed: usize,
+    n_objects: usize,
+}
+
 impl Tracer {
     /// What the tracing cost the target inside the programs, for who wants to know.
     pub(super) fn tell_run_times(&self) {
@@ -43,18 +54,27 @@ impl Tracer {
         }
     }
 
-    /// Everything that was lost, by kind.
+    /// Everything that was lost up to the end of the last batch, by kind; up to now when there is none.
     ///
     /// # Errors
     /// When the kernel does not say.
     pub fn losses(&self) -> anyhow::Result<Losses> {
+        Ok(Losses::new(&self.doubts()?.losses))
+    }
+
+    fn doubts(&self) -> anyhow::Result<Doubts> {
+        self.doubts.map_or_else(|| self.doubts_now(), Ok)
+    }
+
+    /// What counts against a batch that ends now.
+    pub(super) fn doubts_now(&self) -> anyhow::Result<Doubts> {
         let mut kernel = [0; Count::N];
         for (count, value) in self.probes.counts()? {
             kernel[count as usize] = value;
         }
         let totals = self.batches.all().iter().map(|batch| &batch.totals);
         let totals: Vec<_> = totals.chain([self.batches.before()]).collect();
-        Ok(Losses::new(&LossCounts {
+        let losses = LossCounts {
             kernel,
             skipped: self.probes.skipped()?,
             malformed: self.intake.malformed()
@@ -63,7 +83,13 @@ impl Tracer {
             undecided: totals.iter().map(|totals| totals.undecided).sum(),
             late_probes: self.late_probes,
             removed_probes: self.removed_probes,
-        }))
+        };
+        Ok(Doubts {
+            losses,
+            n_late: self.late.len(),
+            n_unprobed: self.unprobed.len(),
+            n_objects: self.objects().len(),
+        })
     }
 
     /// Calls of the allocator that returned no memory.
@@ -235,14 +261,23 @@ impl Tracer {
 
     /// Why objects that came into the target could not be probed, once for each reason.
     pub fn unprobed(&self) -> Vec<&str> {
-        let mut reasons: Vec<&str> = self.unprobed.iter().map(String::as_str).collect();
+        let n_unprobed = self.doubts.map_or(usize::MAX, |doubts| doubts.n_unprobed);
+        let mut reasons: Vec<&str> =
+            self.unprobed.iter().take(n_unprobed).map(String::as_str).collect();
         reasons.dedup();
         reasons
     }
 
     /// Allocators that appeared while batches ran: their blocks were missed until then.
     pub fn late_allocators(&self) -> &[String] {
-        &self.late
+        let n_late = self.doubts.map_or(usize::MAX, |doubts| doubts.n_late);
+        &self.late[..n_late.min(self.late.len())]
+    }
+
+    /// Functions of allocators that batches may have called and that cannot be probed.
+    pub fn blind_spots(&self) -> Vec<String> {
+        let n_objects = self.doubts.map_or(usize::MAX, |doubts| doubts.n_objects);
+        self.objects().iter().take(n_objects).flat_map(AllocatorObject::blind_spots).collect()
     }
 }
 

@@ -13,6 +13,7 @@ use std::{
     collections::{BTreeMap, BTreeSet},
     os::fd::OwnedFd,
     path::PathBuf,
+    process::ExitStatus,
     rc::Rc,
     time::{Duration, Instant},
 };
@@ -38,7 +39,7 @@ use crate::{
 pub(super) use self::others::Others;
 pub use self::tree::Member;
 pub use self::turns::Holds;
-use self::{ends::Burial, interpreted::Scripts, reading::SHORT, tree::Tree};
+use self::{ends::Burial, facts::Doubts, interpreted::Scripts, reading::SHORT, tree::Tree};
 
 /// Threads that are followed at the least; each costs some 150 bytes of kernel memory.
 const FEWEST_THREADS: u32 = 16_384;
@@ -85,12 +86,16 @@ pub struct Tracer {
     late: Vec<String>,
     /// Why objects that came later could not be probed.
     unprobed: Vec<String>,
+    /// What counts against the batches. `None` before the first has ended.
+    doubts: Option<Doubts>,
     /// Processes that were gone before they could be looked at.
     ended_early: Vec<u32>,
     others: Rc<Others>,
     burial: Option<Burial>,
     /// Is the first process out of the books, while others go on?
     has_left: bool,
+    /// How the first process ended, once that was asked.
+    end: Option<ExitStatus>,
     last_look: Instant,
     n_adopted: u64,
     /// Descendants that were there before the trace and are not followed.
@@ -101,6 +106,8 @@ pub struct Tracer {
     paused: FxHashMap<u32, Vec<Hold>>,
     late_probes: u64,
     removed_probes: u64,
+    /// Are the probes gone for good?
+    is_detached: bool,
     follows: bool,
     may_hold: bool,
     /// Is the first process held by other means, until its first own instruction?
@@ -181,11 +188,13 @@ impl Tracer {
             pause: SHORT,
             late: Vec::new(),
             unprobed: Vec::new(),
+            doubts: None,
             ended_early: Vec::new(),
             others: Rc::default(),
             burial: None,
             unwinder: Unwinder::default(),
             has_left: false,
+            end: None,
             last_look: Instant::now(),
             n_adopted: 0,
             n_older: 0,
@@ -194,6 +203,7 @@ impl Tracer {
             paused: FxHashMap::default(),
             late_probes: 0,
             removed_probes: 0,
+            is_detached: false,
             follows,
             may_hold,
             is_starting: false,
@@ -285,7 +295,9 @@ impl Tracer {
 
     /// Attaches to these objects in one process, unless they are probed there.
     fn attach_to(&mut self, pid: u32, wanted: BTreeSet<ObjectIndex>) -> anyhow::Result<()> {
-        let Some(member) = self.tree.get_mut(pid) else { return Ok(()) };
+        let Some(member) = self.tree.get_mut(pid).filter(|_| !self.is_detached) else {
+            return Ok(());
+        };
         for index in wanted {
             if !member.attached.insert(index) {
                 continue;
@@ -333,7 +345,9 @@ impl Tracer {
         let closed = self.close().await?;
         let facts =
             Facts { label, units, duration_s: duration.as_secs_f64(), resident: self.resident() };
-        Ok(self.batches.push(facts, closed))
+        self.batches.push(facts, closed);
+        self.doubts = Some(self.doubts_now()?);
+        self.batches.all().last().context("the batch is not among those that have ended")
     }
 
     /// Of all processes together; `None` where one of them does not say.
@@ -353,8 +367,9 @@ impl Tracer {
     }
 
     /// Takes every probe out of every target and reads what is left in the ring. Who waits to be
-    /// continued is.
+    /// continued is. Whoever was made since is not probed any more: the batches are over.
     pub fn detach(&mut self) {
+        self.is_detached = true;
         self.probes.detach();
         if self.run_times.take().is_some() {
             self.tell_run_times();

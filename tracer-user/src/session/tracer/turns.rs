@@ -69,6 +69,7 @@ impl Holds {
 impl Tracer {
     pub(super) fn take(&mut self, turn: Turn) {
         match turn {
+            _ if self.is_detached => self.let_go(turn),
             Turn::Born(space) => self.born(&space),
             Turn::Exec(space) => self.exec(&space),
             Turn::Pause(hold) => self.paused.entry(hold.process()).or_default().push(hold),
@@ -76,6 +77,20 @@ impl Tracer {
                 self.attach_in(hold.process());
                 self.release(hold);
             }
+        }
+    }
+
+    /// Lets a process go on that waits for probes that it will not get.
+    fn let_go(&mut self, turn: Turn) {
+        let hold = match turn {
+            Turn::Born(space) | Turn::Exec(space) => space.hold,
+            Turn::Code(hold) | Turn::Pause(hold) => Some(hold),
+        };
+        // Mostly the guard was faster.
+        if let Some(hold) = hold
+            && let Err(error) = self.probes.release(hold.process(), &[hold])
+        {
+            log::warn!("{error}");
         }
     }
 
@@ -234,6 +249,9 @@ impl Tracer {
     }
 
     pub(super) fn is_late(&mut self, pid: u32, why: &str) {
+        if self.is_detached {
+            return;
+        }
         log::info!("process {pid} runs without all its probes: {why}");
         self.late_probes += 1;
     }
