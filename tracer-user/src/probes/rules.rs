@@ -130,7 +130,8 @@ impl Probes {
             // Mostly there is none.
             let _ = rules.remove(&[guess.space, guess.addr]);
         }
-        Ok(())
+        drop(rules);
+        self.rules_changed()
     }
 
     fn rules(&mut self) -> Result<HashMap<&mut MapData, [u64; 2], u32>, ProbeError> {
