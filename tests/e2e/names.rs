@@ -258,7 +258,7 @@ fn functions_of_python_have_names_from_its_table() {
         let is_script = |frame: &&Frame| frame.file == leak.file;
         let names: Vec<_> =
             stack.frames.iter().filter(is_script).map(|frame| frame.function.as_deref()).collect();
-        let expected = ["leak_here", "outer", "calls", "<module>"].map(Some);
+        let expected = ["leak_here", "outer", "calls", "batch", "<module>"].map(Some);
         assert_eq!(names, expected, "each is there once: {}", measured.story());
     }
     expect_order(

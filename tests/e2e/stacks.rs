@@ -25,7 +25,6 @@ crate::tests![
     [Bpf, C] a_stack_that_breaks_says_where_and_why,
     [Bpf, C] trampolines_beside_code_with_frame_pointers_are_left,
     [Bpf, C] functions_side_by_side_are_told_apart,
-    [Bpf, C] code_where_other_code_was_is_left_by_its_own_rules,
     [Bpf, Cpp] the_caller_of_new_is_there,
     [Bpf, Cpp] cpp_without_frame_pointers_gives_whole_stacks,
     [Bpf, Rust] rust_without_tables_is_walked_by_frame_pointers,
@@ -54,7 +53,7 @@ fn paths(flags: &[&str]) -> Program {
 }
 
 /// The functions of a stack, without parameters and the compiler's endings; empty where there is none.
-fn functions(stack: &Stack) -> Vec<&str> {
+pub(crate) fn functions(stack: &Stack) -> Vec<&str> {
     let frames = stack.frames.iter().filter(|frame| !frame.inlined);
     frames.map(|frame| bare(frame.function.as_deref().unwrap_or_default())).collect()
 }
@@ -64,7 +63,7 @@ fn bare(function: &str) -> &str {
 }
 
 /// Do the functions begin like this? `*` stands for any number.
-fn begins(functions: &[&str], path: &[&str]) -> bool {
+pub(crate) fn begins(functions: &[&str], path: &[&str]) -> bool {
     match path {
         [] => true,
         ["*", rest @ ..] => {
@@ -256,31 +255,6 @@ fn functions_side_by_side_are_told_apart() {
             assert_eq!(stack.end, "whole", "{functions:?}");
         }
     }
-}
-
-/// Two libraries are mapped at one place in turn. The same return address has another frame then.
-fn code_where_other_code_was_is_left_by_its_own_rules() {
-    let library = |function: &str, room: u32| {
-        let flags = [format!("-DFUNCTION={function}"), format!("-DROOM={room}")];
-        let build = Build::library("c/lib_frame.c", &format!("lib{function}.so"));
-        let [function, room] = flags;
-        let build = build.flag("-O2").flag("-fomit-frame-pointer").flag("-fno-stack-protector");
-        build.flag(function).flag(room).build().display().to_string()
-    };
-    let (small, large) = (library("frame_small", 24), library("frame_large", 88));
-    let program = Program::new(Build::c("replaced_library.c").flag("-ldl").build());
-    let measured = measure(&program.arg(small).arg(large));
-    measured.expect_exact();
-    for function in ["frame_small", "frame_large"] {
-        let stacks = measured.session.stacks.iter().map(functions);
-        let own: Vec<_> = stacks.filter(|names| names.contains(&function)).collect();
-        assert!(!own.is_empty(), "no {function}; {}", measured.story());
-        for names in own {
-            assert!(begins(&names, &[function, "*", "batch", "*", "main"]), "{names:?}");
-        }
-    }
-    let quality = &measured.session.stack_quality;
-    assert_eq!(quality.broken.stacks, 0, "{}", measured.story());
 }
 
 fn the_caller_of_new_is_there() {

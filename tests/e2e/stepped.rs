@@ -7,10 +7,13 @@ use outlive_tests::scratch::{Scratch, copy_program};
 use outlive_tests::session::{Frame, Stack};
 use outlive_tests::workload::Program;
 
+use crate::stacks::{begins, functions};
+
 crate::tests![
     [Bpf, C] each_instruction_of_a_realigned_function_is_left,
     [Bpf, C] each_instruction_of_assembly_that_realigns_is_left,
     [Bpf, C] what_the_loader_allocates_for_a_first_call_has_a_whole_stack,
+    [Bpf, C] code_where_other_code_was_is_left_by_its_own_rules,
 ];
 
 const USUAL: &[&str] = &["-O2", "-fomit-frame-pointer", "-pthread"];
@@ -89,4 +92,29 @@ fn what_the_loader_allocates_for_a_first_call_has_a_whole_stack() {
         assert!(is(&stack.frames[at + 1], "batch"), "{:?}", stack.frames);
         assert_eq!(stack.end, "whole", "{:?}", stack.frames);
     }
+}
+
+/// Two libraries are mapped at one place in turn. The same return address has another frame then.
+fn code_where_other_code_was_is_left_by_its_own_rules() {
+    let library = |function: &str, room: u32| {
+        let flags = [format!("-DFUNCTION={function}"), format!("-DROOM={room}")];
+        let build = Build::library("c/lib_frame.c", &format!("lib{function}.so"));
+        let [function, room] = flags;
+        let build = build.flag("-O2").flag("-fomit-frame-pointer").flag("-fno-stack-protector");
+        build.flag(function).flag(room).build().display().to_string()
+    };
+    let (small, large) = (library("frame_small", 24), library("frame_large", 88));
+    let program = Program::new(Build::c("replaced_library.c").flag("-ldl").build());
+    let measured = measure(&program.arg(small).arg(large));
+    measured.expect_exact();
+    for function in ["frame_small", "frame_large"] {
+        let stacks = measured.session.stacks.iter().map(functions);
+        let own: Vec<_> = stacks.filter(|names| names.contains(&function)).collect();
+        assert!(!own.is_empty(), "no {function}; {}", measured.story());
+        for names in own {
+            assert!(begins(&names, &[function, "*", "batch", "*", "main"]), "{names:?}");
+        }
+    }
+    let quality = &measured.session.stack_quality;
+    assert_eq!(quality.broken.stacks, 0, "{}", measured.story());
 }

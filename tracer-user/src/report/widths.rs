@@ -1,5 +1,5 @@
 //! Columns of a terminal: wide characters take two, and long text is shortened in the middle.
-//! What names functions is shortened by [`super::shorten`].
+//! What names functions is shortened by `shorten`.
 
 use unicode_width::{UnicodeWidthChar as _, UnicodeWidthStr as _};
 

@@ -21,16 +21,13 @@ use object::elf::{
     SHF_COMPRESSED, SHN_UNDEF, SHT_DYNSYM, SHT_SYMTAB, STB_GLOBAL, STB_LOCAL, STB_WEAK, STT_FUNC,
     STT_GNU_IFUNC, STV_HIDDEN, STV_INTERNAL, Sym64,
 };
-use object::read::elf::{
-    FileHeader as _, ProgramHeader as _, Rela as _, SectionHeader as _, Sym as _,
-};
+use object::read::elf::{FileHeader as _, ProgramHeader as _, Rela as _};
+use object::read::elf::{SectionHeader as _, Sym as _};
 use object::{LittleEndian, SectionIndex, SymbolIndex};
 
+pub use self::calls::Call;
+pub use self::compressed::{Compressed, Stored};
 use self::names::Names;
-pub use self::{
-    calls::Call,
-    compressed::{Compressed, Stored},
-};
 
 /// Address as the object file states it (`p_vaddr`, `st_value`, DWARF).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
