@@ -9,9 +9,7 @@ use blazesym::symbolize::{CodeInfo, Input, Reason, Sym, Symbolized, Symbolizer};
 
 use super::demangle::Demangler;
 use super::split::{self, Missing, Places};
-use super::{
-    Bound, Frame, Object, ObjectKind, compressed, debug_files, mini_debug, nameless, strings,
-};
+use super::{Bound, Frame, Object, ObjectKind, debug_files, mini_debug, nameless, strings};
 use crate::target::elf::{Elf, FileOffset, ObjectAddr};
 use crate::target::objects::path_of;
 
@@ -113,8 +111,7 @@ pub(crate) fn found_at(
     // First with debug information, which may be broken where the symbols are not. Where there is
     // none, the symbolizer would look for a debug file by itself, and ask nobody who may read it.
     let elf = Elf::open(file);
-    let is_safe =
-        elf.as_ref().is_ok_and(|elf| compressed::are_whole(elf, file) && strings::have_ends(elf));
+    let is_safe = elf.as_ref().is_ok_and(|elf| strings::may_be_read(elf, file));
     let mut missing = Missing::default();
     if let Some(elf) = elf.as_ref().ok().filter(|_| is_safe)
         && let Some(split) = split::found_at(elf, places, addrs, demangler)

@@ -235,8 +235,7 @@ fn part(id: DwoId, path: &Path, places: &Places<'_>) -> Option<Elf> {
 
 /// An object whose sections can be unpacked.
 fn opened(file: &File) -> Option<Elf> {
-    let is_safe = |elf: &Elf| compressed::are_whole(elf, file) && strings::have_ends(elf);
-    Elf::open(file).ok().filter(is_safe)
+    Elf::open(file).ok().filter(|elf| strings::may_be_read(elf, file))
 }
 
 /// The same, from the unit of this id on.

@@ -3,6 +3,8 @@
 //! Symbolizers search for it from wherever a symbol or an attribute points to. A table in which it never
 //! comes would be gone through once for each of them.
 
+use std::fs::File;
+
 use super::compressed;
 use crate::target::elf::Elf;
 
@@ -13,10 +15,11 @@ const TABLES: [&str; 5] = [".strtab", ".dynstr", ".debug_str", ".debug_line_str"
 /// where templates have run wild.
 const LONGEST: usize = 512 << 10;
 
-/// Do the strings of this object end, each before it is a megabyte long? Of an object whose sections
-/// [`compressed::are_whole`].
-pub(super) fn have_ends(elf: &Elf) -> bool {
-    TABLES.iter().all(|name| are_short(&compressed::section(elf, name)))
+/// May this object be given to who reads all of it: are its sections whole, and do its strings end, each
+/// before it is a megabyte long?
+pub(super) fn may_be_read(elf: &Elf, file: &File) -> bool {
+    compressed::are_whole(elf, file)
+        && TABLES.iter().all(|name| are_short(&compressed::section(elf, name)))
 }
 
 /// A longer string than two such parts is all of one of them. Others are not read to their end.
