@@ -14,4 +14,5 @@ pub mod decode;
 pub mod event;
 pub mod hash;
 pub mod interpreter;
+pub mod state;
 pub mod unwind;

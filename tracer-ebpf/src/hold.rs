@@ -5,11 +5,14 @@
 //! watches over it reads [`HELD`] and continues whoever is in there.
 
 use aya_ebpf::helpers::{bpf_ktime_get_ns, generated::bpf_send_signal_thread};
-use tracer_common::event::{Head, Kind, SpaceRecord};
+use tracer_common::{
+    event::{Head, Kind, SpaceRecord},
+    state::{FIRST_HOLDS, N_HOLDS},
+};
 
 use crate::{
     atomic, config, emit,
-    maps::{FIRST_HOLDS, HELD, N_HOLDS, STATE},
+    maps::{HELD, STATE},
     target::Caller,
 };
 

@@ -8,6 +8,7 @@ use tracer_common::{
     count::Count,
     event::{FunctionsHead, MAX_FRAMES, MAX_PIECE, PieceHead, StackHead},
     interpreter::{Function, Interpreter, MAX_FRAME, MAX_FUNCTIONS, Threads},
+    state,
     unwind::{CHUNK_ROWS, CallSite, ChunkKey, Region},
 };
 
@@ -96,27 +97,9 @@ pub struct Birth {
 #[map]
 pub static HELD: HashMap<u64, u64> = HashMap::with_max_entries(1024, 0);
 
-/// Single words; see the constants.
+/// Single words; see [`state`].
 #[map]
-pub static STATE: Array<u64> = Array::with_max_entries(7, 0);
-
-/// Place in [`STATE`]: non-zero once an interpreter was found in a target. Set by the user side.
-pub const INTERPRETED: u32 = 4;
-/// Place in [`STATE`]: how often the user side changed [`RULES`].
-pub const RULES_CHANGED: u32 = 5;
-/// Place in [`STATE`]: how the last thread of the first target ended that has, as `wait` says it, with
-/// the bit [`HAS_ENDED`].
-pub const FIRST_END: u32 = 6;
-/// Set of a thread that has ended, whose own word may be zero.
-pub const HAS_ENDED: u64 = 1 << 32;
-/// Place in [`STATE`]: number of the next address space; the user side sets the first.
-pub const NEXT_SPACE: u32 = 0;
-/// Place in [`STATE`]: entries of [`BIRTHS`].
-pub const N_BIRTHS: u32 = 1;
-/// Place in [`STATE`]: non-zero when the first target may be stopped too. Set by the user side.
-pub const FIRST_HOLDS: u32 = 2;
-/// Place in [`STATE`]: holds so far.
-pub const N_HOLDS: u32 = 3;
+pub static STATE: Array<u64> = Array::with_max_entries(state::N, 0);
 
 /// Buffers for walking a stack. A program can be preempted by a program of another thread
 /// on the same CPU, so one buffer per CPU is not enough: each has a flag that claims it.

@@ -15,13 +15,14 @@ use aya_ebpf::{
 use tracer_common::{
     count::Count,
     event::{FLAG_OTHER_THREAD, FLAG_SHARES, Head, Kind, SpaceRecord},
+    state::{FIRST_END, HAS_ENDED, N_BIRTHS, NEXT_SPACE},
 };
 
 use crate::{
     atomic,
     call::{self, slot},
     config, count, emit, hold,
-    maps::{BIRTHS, Birth, FIRST_END, HAS_ENDED, N_BIRTHS, NEXT_SPACE, STATE, TARGETS},
+    maps::{BIRTHS, Birth, STATE, TARGETS},
     stack,
     target::{Caller, caller, space_of, target},
 };

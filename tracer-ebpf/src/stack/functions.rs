@@ -6,11 +6,12 @@ use aya_ebpf::helpers::generated::{bpf_loop, bpf_probe_read_user};
 use tracer_common::{
     event::{FunctionsHead, Head, Kind},
     interpreter::{Function, FunctionsHash, Interpreter, MAX_FRAME, MAX_FUNCTIONS, NOT_BEHIND},
+    state::INTERPRETED,
 };
 
 use crate::{
     count, emit,
-    maps::{INTERPRETED, INTERPRETERS, STATE, Scratch, THREADS},
+    maps::{INTERPRETERS, STATE, Scratch, THREADS},
 };
 
 /// Where the following is.

@@ -1,9 +1,9 @@
 //! Rules that were used lately, kept in the walk's own buffer: what a thread calls one after the
 //! other has most of its callers in common, and a load costs less than a look-up in a map.
 
-use tracer_common::unwind::CallSite;
+use tracer_common::{state::RULES_CHANGED, unwind::CallSite};
 
-use crate::maps::{RULES_CHANGED, STATE};
+use crate::maps::STATE;
 
 /// Call sites that a buffer keeps. One takes the place of another with the same low bits.
 pub const N_RECENT: usize = 512;

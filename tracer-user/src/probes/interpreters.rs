@@ -2,6 +2,7 @@
 
 use aya::Pod;
 use tracer_common::interpreter::{Interpreter, Threads};
+use tracer_common::state::INTERPRETED;
 
 use super::{
     ProbeError, Probes,
@@ -10,8 +11,6 @@ use super::{
 
 const INTERPRETERS: &str = "INTERPRETERS";
 const THREADS: &str = "THREADS";
-/// Place in the programs' `STATE`: set once there is anything to follow.
-const INTERPRETED: u32 = 4;
 
 /// As the kernel side has it.
 #[derive(Clone, Copy)]

@@ -4,6 +4,7 @@ use aya::maps::{
     HashMap, MapData, MapError,
     lpm_trie::{Key, LpmTrie},
 };
+use tracer_common::state::RULES_CHANGED;
 use tracer_common::unwind::{CHUNK_ROWS, CallSite, Region, Row, SPACE_BITS, prefixes, region_key};
 
 use super::{
@@ -15,8 +16,6 @@ use super::{
 const RULES: &str = "RULES";
 const REGIONS: &str = "REGIONS";
 const TABLES: &str = "TABLES";
-/// Place in the programs' `STATE`: how often rules were changed here.
-const RULES_CHANGED: u32 = 5;
 
 /// A part of a table, as the map holds it.
 type Chunk = [u64; CHUNK_ROWS];
@@ -99,12 +98,25 @@ impl Probes {
         let rules = self.rules()?;
         let is_void = |addr: u64| start < addr && addr <= end;
         let sites = rules.keys().filter_map(Result::ok);
-        let void: Vec<[u64; 2]> =
-            sites.filter(|[of, addr]| *of == space && is_void(*addr)).collect();
-        let mut rules = Undisturbed::new(rules);
-        for site in void {
-            // It may have gone out by itself.
-            let _ = rules.remove(&site);
+        let void = sites.filter(|[of, addr]| *of == space && is_void(*addr));
+        let void: Vec<_> = void.map(|[space, addr]| CallSite { space, addr }).collect();
+        self.take_sites(&void)
+    }
+
+    /// Forgets these rules, which are guesses of whole stretches.
+    ///
+    /// # Errors
+    /// When the map cannot be read.
+    pub fn take_guesses(&mut self, guesses: &[CallSite]) -> Result<(), ProbeError> {
+        if guesses.is_empty() { Ok(()) } else { self.take_sites(guesses) }
+    }
+
+    /// Walks' buffers may have what the map has no more, so they are told in any case.
+    fn take_sites(&mut self, sites: &[CallSite]) -> Result<(), ProbeError> {
+        let mut rules = Undisturbed::new(self.rules()?);
+        for site in sites {
+            // There may have been none, and it may have gone out by itself.
+            let _ = rules.remove(&[site.space, site.addr]);
         }
         drop(rules);
         self.rules_changed()
@@ -115,23 +127,6 @@ impl Probes {
         let mut state = state(&mut self.loaded.ebpf)?;
         let n_changes = state.get(&RULES_CHANGED, 0).map_err(ask)?;
         state.set(RULES_CHANGED, n_changes + 1, 0).map_err(ask)
-    }
-
-    /// Forgets these rules.
-    ///
-    /// # Errors
-    /// When the map cannot be read.
-    pub fn take_guesses(&mut self, guesses: &[CallSite]) -> Result<(), ProbeError> {
-        if guesses.is_empty() {
-            return Ok(());
-        }
-        let mut rules = Undisturbed::new(self.rules()?);
-        for guess in guesses {
-            // Mostly there is none.
-            let _ = rules.remove(&[guess.space, guess.addr]);
-        }
-        drop(rules);
-        self.rules_changed()
     }
 
     fn rules(&mut self) -> Result<HashMap<&mut MapData, [u64; 2], u32>, ProbeError> {

@@ -11,7 +11,11 @@ use aya::{
     Ebpf,
     maps::{Array, HashMap, Map, MapData, MapError},
 };
-use tracer_common::{decode::Hold, event::FIRST_SPACE};
+use tracer_common::{
+    decode::Hold,
+    event::FIRST_SPACE,
+    state::{FIRST_END, FIRST_HOLDS, HAS_ENDED, N_BIRTHS, NEXT_SPACE},
+};
 
 use super::{
     ProbeError, Probes, attach,
@@ -22,15 +26,6 @@ use super::{
 const TARGETS: &str = "TARGETS";
 const STATE: &str = "STATE";
 const HELD: &str = "HELD";
-
-/// Places in `STATE`, as the programs have them.
-const NEXT_SPACE: u32 = 0;
-const N_BIRTHS: u32 = 1;
-const FIRST_HOLDS: u32 = 2;
-const FIRST_END: u32 = 6;
-
-/// Set in the word of a target that has ended.
-const HAS_ENDED: u64 = 1 << 32;
 
 /// `BPF_NOEXIST`: do not replace an entry.
 const ONLY_NEW: u64 = 1;
