@@ -8,6 +8,13 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use super::process::Process;
 
+/// Leaves an object without section headers: in the header of the file, their place (`e_shoff`), their
+/// number and that of their names.
+pub(crate) fn remove_section_headers(bytes: &mut [u8]) {
+    bytes[0x28..0x30].fill(0);
+    bytes[0x3c..0x40].fill(0);
+}
+
 /// A folder of one test, removed when dropped.
 #[derive(Debug)]
 pub(crate) struct Folder(PathBuf);

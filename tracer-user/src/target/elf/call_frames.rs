@@ -109,7 +109,10 @@ mod tests {
     use std::fs;
 
     use super::*;
-    use crate::target::{elf::Table, test_program::Folder};
+    use crate::target::{
+        elf::Table,
+        test_program::{Folder, remove_section_headers},
+    };
 
     /// A library with a table, and the same without section headers.
     fn both(flags: &[&str]) -> [Vec<u8>; 2] {
@@ -124,12 +127,6 @@ mod tests {
         let mut bare = whole.clone();
         remove_section_headers(&mut bare);
         [whole, bare]
-    }
-
-    /// In the header of the file, their place (`e_shoff`), their number and that of their names.
-    fn remove_section_headers(bytes: &mut [u8]) {
-        bytes[0x28..0x30].fill(0);
-        bytes[0x3c..0x40].fill(0);
     }
 
     #[test]
