@@ -23,6 +23,7 @@ crate::tests![
     [Bpf, C] mappings_with_odd_names_are_no_hindrance,
     [Bpf, C] a_path_may_hold_spaces,
     [Bpf, C] a_program_whose_file_was_deleted_is_traced,
+    [Bpf, C] a_program_whose_folder_was_deleted_has_its_names,
     [Bpf, C] a_library_that_was_closed_keeps_its_names,
     [Bpf, C] two_tools_on_one_target_do_not_disturb_each_other,
     [Bpf, C] tools_that_come_and_go_while_a_target_works_are_not_noticed,
@@ -79,6 +80,23 @@ fn a_program_whose_file_was_deleted_is_traced() {
     let workload = Workload::start(&Program::new(&copy));
     fs::remove_file(&copy).unwrap();
     measure_running(&workload).expect_exact();
+}
+
+/// It is there alone, works in that folder, and has no names but those of its full symbol table.
+fn a_program_whose_folder_was_deleted_has_its_names() {
+    let scratch = Scratch::new();
+    let folder = scratch.join("folder");
+    fs::create_dir(&folder).unwrap();
+    let program = Build::c("keep.c").flag("-pie").flag("-fPIE").flag("-Wl,--strip-debug").build();
+    copy_program(&program, &folder.join("copy"));
+    let script = format!("cd '{}' && exec \"$@\"", folder.display());
+    let workload = Workload::start_under(&["sh", "-c", &script, "sh"], &Program::new("./copy"));
+    fs::remove_dir_all(&folder).unwrap();
+    let measured = measure_running(&workload);
+    measured.expect_exact();
+    let frames = &measured.session.stacks[0].frames;
+    let names: Vec<_> = frames.iter().take(3).map(|frame| frame.function.as_deref()).collect();
+    assert_eq!(names, ["leaky", "batch", "batches"].map(Some), "{}", measured.story());
 }
 
 fn a_library_that_was_closed_keeps_its_names() {
