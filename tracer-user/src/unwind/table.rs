@@ -55,7 +55,7 @@ impl Table {
 
     /// What this object says of the function at this place of its file, by the index of its table;
     /// `None` where there is none.
-    pub(super) fn around<Data: AsRef<[u8]>>(elf: &Elf<Data>, offset: u64) -> Option<Self> {
+    pub(crate) fn around<Data: AsRef<[u8]>>(elf: &Elf<Data>, offset: u64) -> Option<Self> {
         let addr = elf.object_addr(FileOffset(offset))?;
         let (at, bytes) = elf.eh_frame()?;
         let bases = bases(elf, at);
