@@ -37,7 +37,7 @@ impl Table {
     /// The table of this object.
     pub(crate) fn compile<Data: AsRef<[u8]>>(elf: &Elf<Data>) -> Self {
         let mut functions = Vec::new();
-        let calls: &Calls<'_> = &|range| elf.calls_in(range);
+        let calls = &Remembered::calls_in(elf);
         if let Some((at, bytes)) = elf.eh_frame() {
             let bases = bases(elf, at);
             let mut frame = EhFrame::new(bytes, LittleEndian);
