@@ -10,10 +10,13 @@ use std::path::Path;
 
 use nix::sys::memfd::{MFdFlags, memfd_create};
 use tracer_common::decode::{Event, decode};
-use tracer_common::event::{MAX_FRAMES, MAX_PIECE};
+use tracer_common::event::{MAX_FRAMES, MAX_PIECE, StackEnd};
+use tracer_common::interpreter::Function;
 use tracer_common::unwind::Rule;
 
 use crate::control::protocol;
+use crate::interpreters;
+use crate::probes;
 use crate::report::{GroupBy, Options, flamegraph, folded, json, markdown, terminal};
 use crate::residency;
 use crate::symbols::by_time::MOST_NAMES;
@@ -21,10 +24,11 @@ use crate::symbols::demangle::Demangler;
 use crate::symbols::split::Places;
 use crate::symbols::{self, debug_files, generated, object_names};
 use crate::target::allocators::{Allocators, Custom};
+use crate::target::arrivals;
 use crate::target::elf::{Elf, ObjectAddr};
 use crate::target::mappings::{self, FileId, Mapping};
-use crate::target::process::Status;
-use crate::unwind::Table;
+use crate::target::process::{self, Status};
+use crate::unwind::{self, Table};
 
 /// Reads bytes to their end.
 pub type Reader = fn(&[u8]);
@@ -32,18 +36,23 @@ pub type Reader = fn(&[u8]);
 /// The readers, by the names of their targets and of their folders in the corpus.
 pub const READERS: &[(&str, Reader)] = &[
     ("allocators", allocators),
+    ("arrivals", arrivals),
     ("demangle", demangle),
+    ("guard", guard),
     ("jitdump", jitdump),
     ("kernel_text", kernel_text),
+    ("kernel_types", kernel_types),
     ("mark", mark),
     ("mini_debug", mini_debug),
     ("object", object),
     ("perf_map", perf_map),
     ("probe", probe),
+    ("python", python),
     ("record", record),
     ("session", session),
     ("symbols", symbols),
     ("unwind_table", unwind_table),
+    ("walk", walk),
 ];
 
 /// An object: its allocators, and where their functions are probed. Described are those of a
@@ -74,10 +83,30 @@ pub fn allocators(bytes: &[u8]) {
     }
 }
 
+/// What the kernel says of mappings: from where in the ring on and of which process, each four bytes,
+/// then the records.
+pub fn arrivals(bytes: &[u8]) {
+    let (Some(from), Some(pid)) = (number(bytes, 0), number(bytes, 4)) else { return };
+    for mapping in arrivals::told(&bytes[8..], from, pid) {
+        assert!(mapping.file.inode != 0 && mapping.start <= mapping.end, "{mapping:?}");
+    }
+}
+
 /// A symbol.
 pub fn demangle(bytes: &[u8]) {
     let name = symbols::demangle::demangle(&String::from_utf8_lossy(bytes));
     assert!(name.len() <= symbols::demangle::LONGEST, "a name of {} bytes", name.len());
+}
+
+/// A message to who looks after targets: whether it comes with a file, then its bytes.
+pub fn guard(bytes: &[u8]) {
+    let Some((with_file, message)) = bytes.split_first() else { return };
+    let file = (with_file & 1 == 1).then(|| file_of(b"an object")).flatten();
+    if let Ok(Some(places)) = probes::heard(message, file.as_ref()) {
+        assert!(file.is_some(), "places in no file");
+        let written = places.iter().flat_map(|place| place.to_ne_bytes());
+        assert!(written.eq(message[..places.len() * 8].iter().copied()), "other places");
+    }
 }
 
 /// Addresses that names of generated code are looked up at, and how far these were written then.
@@ -118,16 +147,27 @@ pub fn kernel_text(bytes: &[u8]) {
         assert!(mapping.start < mapping.end, "{mapping:?}");
         let _ = mappings.at(mapping.start);
     }
+    let _ = (process::started(bytes), process::auxiliary(bytes, 9));
+    let arguments = process::cmdline(bytes);
+    assert!(arguments.len() <= bytes.len(), "{arguments:?}");
     let _ = (Status::parse(bytes), residency::parse_rollup(bytes));
     let _ =
         (residency::parse_statm(bytes, 4096), generated::root_id(&String::from_utf8_lossy(bytes)));
 }
 
-/// A request to end a batch.
+/// The kernel's own type information.
+pub fn kernel_types(bytes: &[u8]) {
+    for field in ["pid", "tgid", "mm", ""] {
+        let _ = probes::offset_in(bytes, "task_struct", field);
+    }
+}
+
+/// A request to end a batch, or what came of it.
 pub fn mark(bytes: &[u8]) {
     if let Ok(request) = protocol::parse(bytes) {
         assert!(request.label.len() <= protocol::MAX_LABEL, "{request:?}");
     }
+    let _ = protocol::parse_reply(bytes);
 }
 
 /// The section `.gnu_debugdata`.
@@ -170,6 +210,17 @@ pub fn probe(bytes: &[u8]) {
         assert!(!custom.name.is_empty(), "{custom:?}");
         let _ = (custom.is_in(object), custom.missing(&[object]));
     }
+}
+
+/// The memory of a process that runs CPython: the version as four bytes, two functions of two words each,
+/// and the memory.
+pub fn python(bytes: &[u8]) {
+    let Some(version) = number(bytes, 0) else { return };
+    let Some((functions, memory)) = bytes[4..].split_first_chunk::<32>() else { return };
+    let (functions, _) = functions.as_chunks::<8>();
+    let word = |at: usize| u64::from_ne_bytes(functions[at]);
+    let function = |at| Function { code: word(at), place: word(at + 1) };
+    interpreters::read_all(version.into(), memory, [function(0), function(2)]);
 }
 
 /// A record of the ring buffer.
@@ -222,7 +273,29 @@ pub fn unwind_table(bytes: &[u8]) {
     );
     for row in rows {
         let _ = table.rule(row.offset().into());
+        if let Some(around) = Table::around(&elf, row.offset().into()) {
+            assert!(around.rows().len() <= 1 << 23, "a function of more rows than an object has");
+        }
     }
+}
+
+/// A stack: how many rules there are, the rules, and the bytes.
+pub fn walk(bytes: &[u8]) {
+    let Some((n_rules, rest)) = bytes.split_first() else { return };
+    let (rules, stack) = rest.split_at(rest.len().min(4 * usize::from(n_rules % 64)));
+    let (rules, _) = rules.as_chunks();
+    let rules: Vec<_> = rules.iter().map(|word| Rule::unpack(u32::from_ne_bytes(*word))).collect();
+    for rule in rules.iter().flatten() {
+        // The one that would be the word zero has none.
+        assert!(rule.pack().is_none_or(|word| Rule::unpack(word) == Some(*rule)), "{rule:?}");
+    }
+    let (n_frames, end) = unwind::walked(&rules, stack);
+    assert!(n_frames <= MAX_FRAMES && end != StackEnd::Unfinished, "{n_frames} frames, {end:?}");
+}
+
+/// Four bytes from here on as a number.
+fn number(bytes: &[u8], at: usize) -> Option<u32> {
+    bytes.get(at..)?.first_chunk().map(|bytes| u32::from_ne_bytes(*bytes))
 }
 
 /// A file of these bytes, without a path.

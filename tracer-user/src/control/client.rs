@@ -10,7 +10,7 @@ use std::{
 use nix::sys::socket::{getsockopt, sockopt::PeerCredentials};
 
 use super::{
-    protocol::{MarkReply, MarkRequest},
+    protocol::{self, MarkReply, MarkRequest},
     socket_name,
 };
 
@@ -69,7 +69,7 @@ pub fn send(pid: u32, request: &MarkRequest) -> Result<MarkReply, ClientError> {
     stream.write_all(&line).map_err(broken)?;
     let mut answer = Vec::new();
     stream.take(64 << 10).read_to_end(&mut answer).map_err(broken)?;
-    match serde_json::from_slice(&answer).map_err(|error| broken(error.into()))? {
+    match protocol::parse_reply(&answer).map_err(|error| broken(error.into()))? {
         MarkReply::Refused { reason } => Err(ClientError::Refused { reason }),
         closed @ MarkReply::Closed { .. } => Ok(closed),
     }

@@ -58,6 +58,14 @@ pub(crate) fn parse(line: &[u8]) -> Result<MarkRequest, String> {
     Ok(request)
 }
 
+/// Reads what came of one.
+///
+/// # Errors
+/// When it is none.
+pub(crate) fn parse_reply(answer: &[u8]) -> serde_json::Result<MarkReply> {
+    serde_json::from_slice(answer)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -22,6 +22,15 @@ pub(super) trait Memory {
     }
 }
 
+/// Bytes that lie from the first address on.
+impl Memory for &[u8] {
+    fn read(&self, addr: u64, buffer: &mut [u8]) -> Option<()> {
+        let at = usize::try_from(addr).ok()?;
+        buffer.copy_from_slice(self.get(at..at.checked_add(buffer.len())?)?);
+        Some(())
+    }
+}
+
 /// That of a process, `/proc/<pid>/mem`.
 #[derive(Debug)]
 pub(super) struct ProcessMemory(pub(super) File);

@@ -7,6 +7,8 @@
 //!
 //! Not here: how native frames are named (`symbols`), and how a report shows what was found.
 
+pub(crate) use python::read_all;
+
 mod follow;
 mod memory;
 mod python;

@@ -147,6 +147,11 @@ impl<'a> Types<'a> {
     }
 }
 
+/// Where this type information says that a structure has a field.
+pub(crate) fn offset_in(types: &[u8], of: &str, field: &str) -> Option<u64> {
+    Types::parse(types)?.offset(of, field)
+}
+
 fn word(bytes: &[u8], at: usize) -> Option<u32> {
     let bytes = bytes.get(at..at.checked_add(4)?)?;
     Some(u32::from_ne_bytes(bytes.try_into().ok()?))

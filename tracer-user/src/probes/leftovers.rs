@@ -17,7 +17,10 @@ use std::{
     },
 };
 
-use nix::sys::socket::{ControlMessage, ControlMessageOwned, MsgFlags, recvmsg, sendmsg};
+use nix::sys::socket::{
+    AddressFamily, ControlMessage, ControlMessageOwned, MsgFlags, SockFlag, SockType, recvmsg,
+    sendmsg, socketpair,
+};
 use rustc_hash::FxHashSet;
 
 use super::{ProbeError, syscall};
@@ -149,15 +152,28 @@ impl Leftovers {
 /// The event does not count.
 const DISABLED: u64 = 1;
 
+/// What the other process makes of a message of these bytes: the places in this file, if it comes with
+/// one. `None` where it is no message of sites.
+pub(crate) fn heard(bytes: &[u8], file: Option<&fs::File>) -> io::Result<Option<Vec<u64>>> {
+    let (here, there) = pair()?;
+    let files = file.map(|file| [file.as_raw_fd()]);
+    let with: Vec<_> = files.iter().map(|files| ControlMessage::ScmRights(files)).collect();
+    send(&here, bytes, &with)?;
+    let mut leftovers = Leftovers::default();
+    let news = leftovers.receive(&there)?;
+    Ok(leftovers.sites.pop().filter(|_| news == News::Sites).map(|(_, places)| places))
+}
+
+fn pair() -> io::Result<(OwnedFd, OwnedFd)> {
+    Ok(socketpair(AddressFamily::Unix, SockType::SeqPacket, None, SockFlag::SOCK_CLOEXEC)?)
+}
+
 #[cfg(test)]
 mod tests {
-    use nix::sys::socket::{AddressFamily, SockFlag, SockType, socketpair};
-
     use super::*;
 
     fn pair() -> (OwnedFd, OwnedFd) {
-        let flags = SockFlag::SOCK_CLOEXEC;
-        socketpair(AddressFamily::Unix, SockType::SeqPacket, None, flags).expect("two sockets")
+        super::pair().expect("two sockets")
     }
 
     #[test]

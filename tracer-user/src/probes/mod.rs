@@ -30,6 +30,8 @@ use aya::maps::{MapData, PerCpuArray, RingBuf};
 use tracer_common::count::Count;
 
 pub use attach::{AttachSite, Attached};
+pub(crate) use kernel_types::offset_in;
+pub(crate) use leftovers::heard;
 pub use load::LoadPlan;
 pub use targets::Continued;
 

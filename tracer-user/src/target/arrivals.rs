@@ -35,8 +35,12 @@ pub struct Arrivals {
 #[derive(Debug)]
 struct Ring {
     _event: File,
-    memory: MmapRaw,
+    records: Records,
 }
+
+/// Their memory, which the kernel writes.
+#[derive(Debug)]
+struct Records(MmapRaw);
 
 impl Arrivals {
     /// Watches the process of this id.
@@ -54,7 +58,7 @@ impl Arrivals {
     pub fn take(&mut self) -> Vec<Mapping> {
         let mut arrived = Vec::new();
         for ring in &mut self.rings {
-            ring.read(|record| arrived.extend(parse(record, self.pid)));
+            ring.records.read(|record| arrived.extend(parse(record, self.pid)));
         }
         arrived
     }
@@ -75,13 +79,28 @@ impl Ring {
     fn open(processor: u32) -> io::Result<Self> {
         let event = File::from(MAPPINGS.open(processor)?);
         let memory = MmapOptions::new().len(PAGE + RING_BYTES).map_raw(&event)?;
-        Ok(Self { _event: event, memory })
+        Ok(Self { _event: event, records: Records(memory) })
+    }
+}
+
+impl Records {
+    /// As the kernel would have written them, from this place in the ring on.
+    fn of(bytes: &[u8], from: u64) -> io::Result<Self> {
+        let mut memory = MmapOptions::new().len(PAGE + RING_BYTES).map_anon()?;
+        let bytes = &bytes[..bytes.len().min(RING_BYTES)];
+        for (place, byte) in (from..).zip(bytes) {
+            memory[PAGE + place as usize % RING_BYTES] = *byte;
+        }
+        let records = Self(memory.into());
+        records.number(TAIL).store(from, Ordering::Relaxed);
+        records.number(HEAD).store(from + bytes.len() as u64, Ordering::Relaxed);
+        Ok(records)
     }
 
     /// A number in the first page, which the kernel and we both write.
     fn number(&self, place: usize) -> &AtomicU64 {
         // SAFETY: within the first page of the mapping.
-        let at = unsafe { self.memory.as_mut_ptr().add(place) };
+        let at = unsafe { self.0.as_mut_ptr().add(place) };
         // SAFETY: aligned, mapped as long as `self`, and only ever used as an atomic here.
         unsafe { AtomicU64::from_ptr(at.cast()) }
     }
@@ -112,7 +131,7 @@ impl Ring {
         for at in from..from + len as u64 {
             let place = PAGE + at as usize % RING_BYTES;
             // SAFETY: within the mapping.
-            let byte = unsafe { self.memory.as_ptr().add(place) };
+            let byte = unsafe { self.0.as_ptr().add(place) };
             // SAFETY: the kernel has written this part and leaves it alone until the tail has
             // passed it.
             to.push(unsafe { byte.read_volatile() });
@@ -129,6 +148,17 @@ const MAPPINGS: PerfEvent = PerfEvent {
     flags: 1 << 8 | 1 << 23,
     details: [0; 2],
 };
+
+/// What a ring says of the process of this id that has these bytes from this place on.
+pub(crate) fn told(bytes: &[u8], from: u32, pid: u32) -> Vec<Mapping> {
+    let mut arrived = Vec::new();
+    if let Ok(mut records) = Records::of(bytes, from.into()) {
+        records.read(|record| arrived.extend(parse(record, pid)));
+        // Read once, they are behind.
+        records.read(|_| panic!("records are read twice"));
+    }
+    arrived
+}
 
 /// A record of a mapping of this process with a file; nothing for others.
 fn parse(record: &[u8], pid: u32) -> Option<Mapping> {
@@ -186,6 +216,25 @@ mod tests {
         assert_eq!((mapping.path, mapping.deleted), ("/tmp/a b.so".into(), true));
         assert_eq!(parse(&record(7, b"/tmp/a.so"), 8), None);
         assert_eq!(parse(&record(7, b"/tmp/a.so")[..60], 7), None);
+    }
+
+    #[test]
+    fn records_that_go_on_at_the_beginning_of_the_ring() {
+        let bytes = [record(7, b"/tmp/a.so"), record(8, b"/tmp/b.so"), record(7, b"/tmp/c.so")];
+        let sized = bytes.map(|mut record| {
+            let size = u16::try_from(record.len()).unwrap().to_ne_bytes();
+            record[6..8].copy_from_slice(&size);
+            record
+        });
+        let bytes = sized.concat();
+        for before_the_end in [0, 100, 200, 4096] {
+            let from = u32::try_from(RING_BYTES).unwrap() * 5 - before_the_end;
+            let paths: Vec<_> = told(&bytes, from, 7).into_iter().map(|it| it.path).collect();
+            assert_eq!(paths, ["/tmp/a.so", "/tmp/c.so"]);
+        }
+        // What is no record hides what follows, and nothing else.
+        let broken = [&bytes[..sized[0].len()], &[0; 8], &bytes].concat();
+        assert_eq!(told(&broken, 0, 7).len(), 1);
     }
 
     #[test]

@@ -272,11 +272,15 @@ impl Process {
     /// # Errors
     /// When it has ended, or may not be inspected.
     pub fn auxv(&self, key: u64) -> Result<Option<u64>, ProcessError> {
-        let bytes = read(self.pid, self.uid, "auxv")?;
-        let word = |bytes: &[u8]| bytes.try_into().map(u64::from_ne_bytes).ok();
-        let mut pairs = bytes.chunks_exact(16).map(|pair| pair.split_at(8));
-        Ok(pairs.find(|(name, _)| word(name) == Some(key)).and_then(|(_, value)| word(value)))
+        Ok(auxiliary(&read(self.pid, self.uid, "auxv")?, key))
     }
+}
+
+/// The value of this key in an auxiliary vector.
+pub(crate) fn auxiliary(bytes: &[u8], key: u64) -> Option<u64> {
+    let word = |bytes: &[u8]| bytes.try_into().map(u64::from_ne_bytes).ok();
+    let mut pairs = bytes.chunks_exact(16).map(|pair| pair.split_at(8));
+    pairs.find(|(name, _)| word(name) == Some(key)).and_then(|(_, value)| word(value))
 }
 
 impl AsFd for Process {
@@ -362,20 +366,23 @@ fn is_gone(error: &io::Error) -> bool {
     error.kind() == io::ErrorKind::NotFound || error.raw_os_error() == Some(libc::ESRCH)
 }
 
-/// Field 22 of `stat`, counted behind the command name, which may hold anything.
 fn start_time(pid: u32) -> Result<u64, ProcessError> {
     let unreadable = |source| ProcessError::Unreadable { pid, what: "stat".to_owned(), source };
     let bytes = fs::read(format!("/proc/{pid}/stat")).map_err(|source| match source {
         source if is_gone(&source) => ProcessError::Ended { pid },
         source => unreadable(source),
     })?;
-    let text = String::from_utf8_lossy(&bytes);
-    text.rsplit_once(')')
-        .and_then(|(_, rest)| rest.split_whitespace().nth(19)?.parse().ok())
-        .ok_or_else(|| unreadable(io::ErrorKind::InvalidData.into()))
+    started(&bytes).ok_or_else(|| unreadable(io::ErrorKind::InvalidData.into()))
 }
 
-fn cmdline(bytes: &[u8]) -> Vec<OsString> {
+/// Field 22 of `stat`, counted behind the command name, which may hold anything.
+pub(crate) fn started(stat: &[u8]) -> Option<u64> {
+    let text = String::from_utf8_lossy(stat);
+    let (_, rest) = text.rsplit_once(')')?;
+    rest.split_whitespace().nth(19)?.parse().ok()
+}
+
+pub(crate) fn cmdline(bytes: &[u8]) -> Vec<OsString> {
     let bytes = bytes.strip_suffix(b"\0").unwrap_or(bytes);
     if bytes.is_empty() {
         return Vec::new();

@@ -99,6 +99,23 @@ pub(super) fn leave(
     Ok(Frame { return_addr, sp: cfa, fp, context: 0 })
 }
 
+/// Walks a stack of these bytes by these rules, of which each is for some call sites, and by guesses
+/// where there is none. Answers how many frames it has, and why no more.
+pub(crate) fn walked(rules: &[Option<Rule>], stack: &[u8]) -> (usize, StackEnd) {
+    const SP: u64 = 1 << 20;
+    let mut copied = Copied::default();
+    copied.push(SP, stack);
+    let site = |addr: u64| match usize::try_from(addr).ok().and_then(|addr| rules.get(addr % 64)) {
+        Some(Some(rule)) => Site::Said(*rule),
+        Some(None) => Site::Guessed,
+        None => Site::NoCode,
+    };
+    let mut frames = Vec::new();
+    let frame = Frame { return_addr: 0, sp: SP, fp: SP + 16, context: 0 };
+    let finished = finish(&mut frames, frame, &copied, site);
+    (frames.len(), finished.end)
+}
+
 /// What is known of a call site.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Site {

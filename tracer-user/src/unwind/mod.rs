@@ -29,12 +29,12 @@ use tracer_common::{
     unwind::{CallSite, Rule, generated, stretch},
 };
 
-pub(crate) use self::table::Table;
 pub use self::{
     finish::Site,
     regions::{Covered, NewTable},
     survey::Survey,
 };
+pub(crate) use self::{finish::walked, table::Table};
 
 use self::{
     finish::{Copied, Frame, finish},

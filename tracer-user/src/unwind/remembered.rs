@@ -3,13 +3,17 @@
 //! uses. Who it calls has saved the register, in a place that the unwind table tells, and from there
 //! it is read.
 
-use std::{collections::BTreeMap, ops::Range};
+use std::{
+    cell::Cell,
+    collections::{BTreeMap, BTreeSet},
+    ops::Range,
+};
 
 use gimli::{Register, RegisterRule, UnwindTableRow, X86_64};
 use tracer_common::unwind::{Rule, RuleKind};
 
 use super::table::Function;
-use crate::target::elf::Call;
+use crate::target::elf::{Call, Elf};
 
 /// Registers that a called function leaves as they were.
 const KEPT: [Register; 5] = [X86_64::RBX, X86_64::R12, X86_64::R13, X86_64::R14, X86_64::R15];
@@ -17,8 +21,13 @@ const KEPT: [Register; 5] = [X86_64::RBX, X86_64::R12, X86_64::R13, X86_64::R14,
 /// What is looked for at the most, over all calls of an object.
 const MOST_CALLS: usize = 256;
 
-/// The calls of a range of addresses, in their order.
-pub(super) type Calls<'f> = dyn Fn(Range<u64>) -> Vec<Call> + 'f;
+/// The calls of a range of addresses, in their order. `None` where too much has been looked through.
+pub(super) type Calls<'f> = dyn Fn(Range<u64>) -> Option<Vec<Call>> + 'f;
+
+/// Bytes of an object's code that are looked through for calls at the most: rows may lie above one
+/// another. The 3300 programs and libraries of a desktop have 33 KB together where a CFA is kept in such a
+/// register.
+const MOST_CODE: u64 = 4 << 20;
 
 /// A call during which the CFA is in a register.
 #[derive(Clone, Copy, Debug)]
@@ -39,6 +48,17 @@ pub(super) struct Remembered {
 }
 
 impl Remembered {
+    /// The calls in this object, up to what is looked through at the most.
+    pub(super) fn calls_in<Data: AsRef<[u8]>>(
+        elf: &Elf<Data>,
+    ) -> impl Fn(Range<u64>) -> Option<Vec<Call>> {
+        let left = Cell::new(MOST_CODE);
+        move |range| {
+            left.set(left.get().checked_sub(range.end.checked_sub(range.start)?)?);
+            Some(elf.calls_in(range))
+        }
+    }
+
     /// Looks at the calls in a row of the function that has this place in the list.
     pub(super) fn note(
         &mut self,
@@ -51,7 +71,8 @@ impl Remembered {
         if rule.kind != RuleKind::Interrupted || !KEPT.contains(register) {
             return;
         }
-        for call in calls(row.start_address()..row.end_address()) {
+        let calls = calls(row.start_address()..row.end_address());
+        for call in calls.into_iter().flatten() {
             if self.calls.len() < MOST_CALLS && call.target.is_some() {
                 self.calls.push(Remembering { caller, call, register: *register, rule });
             }
@@ -71,7 +92,8 @@ impl Remembered {
     /// Looks at a row of a called function.
     pub(super) fn look_at(&mut self, start: u64, row: &UnwindTableRow<usize>, calls: &Calls<'_>) {
         let of_this = |remembering: &&Remembering| remembering.call.target == Some(start);
-        for register in self.calls.iter().filter(of_this).map(|of| of.register) {
+        let registers = self.calls.iter().filter(of_this).map(|of| of.register);
+        for register in registers.collect::<BTreeSet<_>>() {
             let known = self.saved.get(&(start, register)).copied();
             let here = match row.register(register) {
                 Some(RegisterRule::Offset(offset)) => {
@@ -79,7 +101,8 @@ impl Remembered {
                 }
                 // Before it is saved and after it is restored; it must not call there.
                 None | Some(RegisterRule::SameValue | RegisterRule::Undefined)
-                    if calls(row.start_address()..row.end_address()).is_empty() =>
+                    if calls(row.start_address()..row.end_address())
+                        .is_some_and(|calls| calls.is_empty()) =>
                 {
                     match known {
                         Some(known) => known,

@@ -38,7 +38,7 @@ impl Table {
     /// The table of this object.
     pub(crate) fn compile<Data: AsRef<[u8]>>(elf: &Elf<Data>) -> Self {
         let mut functions = Vec::new();
-        let calls: &Calls<'_> = &|range| elf.calls_in(range);
+        let calls = &Remembered::calls_in(elf);
         if let Some((at, bytes)) = elf.eh_frame() {
             let bases = bases(elf, at);
             let mut frame = EhFrame::new(bytes, LittleEndian);
@@ -56,7 +56,7 @@ impl Table {
 
     /// What this object says of the function at this place of its file, by the index of its table;
     /// `None` where there is none.
-    pub(super) fn around<Data: AsRef<[u8]>>(elf: &Elf<Data>, offset: u64) -> Option<Self> {
+    pub(crate) fn around<Data: AsRef<[u8]>>(elf: &Elf<Data>, offset: u64) -> Option<Self> {
         let addr = elf.object_addr(FileOffset(offset))?;
         let (at, bytes) = elf.eh_frame()?;
         let bases = bases(elf, at);

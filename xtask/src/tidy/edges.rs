@@ -33,7 +33,16 @@ const MODULES: &[Module] = &[
     // Every reader of bytes of others, for who feeds them.
     Module {
         name: "foreign",
-        may_use: &["control", "report", "residency", "symbols", "target", "unwind"],
+        may_use: &[
+            "control",
+            "interpreters",
+            "probes",
+            "report",
+            "residency",
+            "symbols",
+            "target",
+            "unwind",
+        ],
     },
     // Those that put it together.
     Module { name: "session", may_use: EVERYTHING_BELOW_SESSION },

@@ -114,6 +114,25 @@ impl Python {
     }
 }
 
+/// Everything that is read of a process which has these bytes from its first address on, and at the
+/// first one its runtime. The functions are of those at these addresses.
+pub(crate) fn read_all(version: u64, bytes: &[u8], functions: [RawFunction; 2]) {
+    let head = &bytes[..bytes.len().min(HEAD)];
+    let Some(layout) = Layout::of(version, head) else { return };
+    let first = ObjectAddr(0);
+    let python = Python { layout, runtime: first, code_type: first };
+    for alone in [None, Some(1)] {
+        let threads = python.threads(&bytes, 1, 0, alone).unwrap_or_default();
+        assert!(threads.len() <= walk::MOST, "more threads than are read");
+    }
+    let _ = python.list(&bytes, 1, 0);
+    let mut codes = Codes::default();
+    for function in functions {
+        let _ = python.name(&bytes, 0, function, &mut codes);
+    }
+    assert!(codes.size <= MOST_KEPT, "more is kept than should be");
+}
+
 impl Codes {
     /// The code object at `addr`, which has these parts.
     fn get(

@@ -7,6 +7,8 @@ use crate::interpreters::memory::Memory;
 /// in a circle.
 const MOST_INTERPRETERS: usize = 64;
 const MOST_THREADS: usize = 4096;
+/// Of a process.
+pub(super) const MOST: usize = MOST_INTERPRETERS * MOST_THREADS;
 
 /// What Python knows of a thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -15,14 +15,10 @@ pub struct Call {
     pub target: Option<u64>,
 }
 
-/// Code that is looked through at the most, in bytes.
-const MOST: u64 = 1 << 16;
-
 impl<Data: AsRef<[u8]>> Elf<Data> {
-    /// The calls in this range of addresses, which begins with an instruction, in their order. Of a
-    /// range that is far longer than a function, those of its beginning.
+    /// The calls in this range of addresses, which begins with an instruction, in their order.
     pub fn calls_in(&self, range: Range<u64>) -> Vec<Call> {
-        let len = range.end.saturating_sub(range.start).min(MOST);
+        let len = range.end.saturating_sub(range.start);
         let code = self.code(ObjectAddr(range.start), len).unwrap_or_default();
         let decoder = Decoder::with_ip(64, code, range.start, DecoderOptions::NONE);
         let calls = decoder.into_iter().filter_map(|instruction| {

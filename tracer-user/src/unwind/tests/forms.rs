@@ -145,6 +145,16 @@ fn a_cfa_that_is_kept_in_a_register_is_where_the_called_function_saves_it() {
 }
 
 #[test]
+fn code_is_not_looked_through_without_end() {
+    let long =
+        REMEMBERS.replacen("call *%rax\n    nop", "call *%rax\n    .fill 5 << 20, 1, 0x90", 1);
+    assert_ne!(long, REMEMBERS);
+    let assembled = Assembled::new(&long, &[]);
+    let expected = in_memory(RuleKind::Interrupted, 88, 24);
+    assert_eq!(assembled.rule("entry", 4), Some(expected));
+}
+
+#[test]
 fn stubs_have_pushed_a_word_from_some_byte_on() {
     let rules = |start, end, from| rules_of_stubs(start..end, from).collect::<Vec<_>>();
     let [called, pushed] = [8, 16].map(|cfa| Rule::plain(RuleKind::StackPointer, cfa));
