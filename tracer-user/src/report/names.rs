@@ -184,6 +184,19 @@ pub fn best<F: Borrow<Frame>>(frames: &[F]) -> Option<&Frame> {
         .or_else(|| frames().next())
 }
 
+/// The frames that called the one that names the stack, from it outwards: of those that have a
+/// name, what is no machinery, with their places in the stack. Of a script's function they are
+/// functions of scripts.
+pub(super) fn callers<'a>(frames: &[&'a Frame]) -> Vec<(usize, &'a Frame)> {
+    let Some(named) = best(frames) else { return Vec::new() };
+    let from = frames.iter().position(|frame| std::ptr::eq(*frame, named)).unwrap_or(0);
+    let of_script = is_script(named);
+    let says = |(_, frame): &(usize, &Frame)| {
+        frame.function.is_some() && !is_machinery(frame) && !(of_script && is_runtime(frame))
+    };
+    frames.iter().copied().enumerate().skip(from + 1).filter(says).collect()
+}
+
 /// How a stack is called in a table.
 pub fn of_stack<F: Borrow<Frame>>(frames: &[F]) -> Cow<'_, str> {
     best(frames).map_or(Cow::Borrowed(LOST), of)
@@ -224,7 +237,7 @@ fn begins(name: &str, prefixes: &[&str]) -> bool {
     prefixes.iter().any(|prefix| name.starts_with(prefix))
 }
 
-fn file_name(path: &str) -> &str {
+pub(super) fn file_name(path: &str) -> &str {
     path.rsplit_once('/').map_or(path, |(_, name)| name)
 }
 
