@@ -40,7 +40,7 @@ pub(super) fn marks(rows: &[(&str, &[Arc<Frame>])], by: GroupBy) -> Vec<Vec<Mark
         same.entry(text).or_default().push(place);
     }
     let frames = |place: usize| collapsed(rows[place].1);
-    let views: &[fn(&[&Frame]) -> Vec<Step>] = match by {
+    let views: &[View] = match by {
         GroupBy::Stack => &[callers, places, called, everybody, offsets],
         GroupBy::Function => &[object],
         GroupBy::Object => &[],
@@ -58,6 +58,9 @@ pub(super) fn marks(rows: &[(&str, &[Arc<Frame>])], by: GroupBy) -> Vec<Vec<Mark
     }
     marks
 }
+
+/// Steps in which rows may differ.
+type View = fn(&[&Frame]) -> Vec<Step>;
 
 /// What a row can be told by; not escaped.
 #[derive(Clone, Debug)]

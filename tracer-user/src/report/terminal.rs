@@ -96,8 +96,11 @@ impl Style {
 }
 
 /// Figures, what they are of, and its frames.
+type Line<'a> = ([String; 3], Named, &'a [Arc<Frame>]);
+
+/// What a table is of.
 struct Rows<'a> {
-    lines: Vec<([String; 3], Named, &'a [Arc<Frame>])>,
+    lines: Vec<Line<'a>>,
     by: GroupBy,
     top: usize,
 }

@@ -66,7 +66,7 @@ fn rows_of_one_name_are_told_apart() {
     assert!(text.contains("\n| `alloc <- read` | 400 | 100 |  |\n"), "{text}");
     // A source tells enough.
     for (line, stack) in (7..).zip(&mut session.stacks) {
-        let frame = std::sync::Arc::make_mut(&mut stack.frames[1]);
+        let frame = Arc::make_mut(&mut stack.frames[1]);
         (frame.file, frame.line) = (Some("a.c".to_owned()), Some(line));
     }
     let text = render(&session, &OPTIONS);
