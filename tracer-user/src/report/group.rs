@@ -66,7 +66,7 @@ pub(super) struct Row<'a> {
     /// Bytes gained in each measured batch.
     pub(super) per_batch: Vec<i64>,
     /// Of the first of its stacks.
-    frames: &'a [Arc<Frame>],
+    pub(super) frames: &'a [Arc<Frame>],
 }
 
 /// The rows that gained, most gained first.

@@ -1,9 +1,10 @@
 //! `summary.md`: the result for a pull request.
 
 use std::fmt::{self, Write as _};
+use std::sync::Arc;
 
-use super::model::{Kind, Session, Verdict};
-use super::{Options, escape, group, memory, names, processes, shorten, widths};
+use super::model::{Frame, Kind, Session, Verdict};
+use super::{GroupBy, Options, apart, escape, group, memory, names, processes, shorten, widths};
 use crate::units::{human_bytes, human_bytes_f64, human_change};
 
 /// Columns of a name in a table; longer ones are shortened.
@@ -74,8 +75,10 @@ fn stacks(out: &mut String, session: &Session, options: &Options) -> fmt::Result
     }
     let noun = options.group_by.noun();
     writeln!(out, "\n| {noun} | bytes | blocks | source |\n|---|---:|---:|---|")?;
-    for row in grown.iter().take(options.top) {
-        let (name, source) = (cell(&row.name), source(row.file, row.line));
+    let shown = || grown.iter().take(options.top);
+    let names: Vec<_> =
+        shown().map(|row| (short(&row.name), source(row.file, row.line), row.frames)).collect();
+    for ((name, source), row) in told_apart(&names, options.group_by).into_iter().zip(shown()) {
         writeln!(out, "| {name} | {} | {} | {source} |", row.bytes, row.blocks)?;
     }
     match grown.len().saturating_sub(options.top) {
@@ -84,9 +87,24 @@ fn stacks(out: &mut String, session: &Session, options: &Options) -> fmt::Result
     }
 }
 
-/// A name, for a cell.
-fn cell(name: &str) -> String {
-    escape::markdown_cell(&shorten::name(&escape::terminal(name), NAME_WIDTH))
+/// A name as it is shown, not escaped for Markdown.
+fn short(name: &str) -> String {
+    shorten::name(&escape::terminal(name), NAME_WIDTH)
+}
+
+/// Cells of names and sources; of rows that would be the same, with what tells them apart.
+fn told_apart(rows: &[(String, String, &[Arc<Frame>])], by: GroupBy) -> Vec<(String, String)> {
+    let texts: Vec<_> = rows.iter().map(|(name, source, _)| format!("{name} {source}")).collect();
+    let frames = rows.iter().map(|(.., frames)| *frames);
+    let marks = apart::marks(&texts.iter().map(String::as_str).zip(frames).collect::<Vec<_>>(), by);
+    let each = rows.iter().zip(marks).map(|((name, source, _), marks)| {
+        let name = match apart::line(&marks, NAME_WIDTH) {
+            marks if marks.is_empty() => escape::markdown_cell(name),
+            marks => escape::markdown_cell(&format!("{name} {marks}")),
+        };
+        (name, source.clone())
+    });
+    each.collect()
 }
 
 /// Where a function is, for a cell.
@@ -104,11 +122,15 @@ fn mappings(out: &mut String, session: &Session, top: usize) -> fmt::Result {
         return Ok(());
     }
     writeln!(out, "\n| mapped by | kind | bytes | count | source |\n|---|---|---:|---:|---|")?;
-    for mapping in grown.iter().take(top) {
-        let name = cell(&names::of_stack(&mapping.frames));
-        let best = names::best(&mapping.frames);
+    let shown = || grown.iter().take(top);
+    let named = |frames| {
+        let best = names::best(frames);
         let file = best.and_then(|frame| frame.file.as_deref());
         let source = source(file, best.and_then(|frame| frame.line));
+        (short(&names::of_stack(frames)), source, frames)
+    };
+    let names: Vec<_> = shown().map(|mapping| named(&*mapping.frames)).collect();
+    for ((name, source), mapping) in told_apart(&names, GroupBy::Stack).into_iter().zip(shown()) {
         let kind = escape::markdown_cell(&mapping.kind);
         writeln!(out, "| {name} | {kind} | {} | {} | {source} |", mapping.bytes, mapping.blocks)?;
     }

@@ -28,10 +28,8 @@ pub(super) fn parts(session: &Session) -> Vec<Part> {
         let added = before.and_then(figure).zip(now).map(|(before, now)| difference(before, now));
         Part { name, now, added }
     };
-    let always = [
-        part("resident", &|batch| batch.rss_bytes),
-        part("heap, outstanding", &|batch| Some(batch.heap_bytes)),
-    ];
+    let always =
+        [part("resident", &resident), part("heap, outstanding", &|batch| Some(batch.heap_bytes))];
     let rarer = [
         part("mapped by the program", &|batch| Some(batch.mapped_bytes)),
         part("mapped by allocators", &|batch| Some(batch.arena_bytes)),
@@ -52,7 +50,13 @@ pub(super) fn parts(session: &Session) -> Vec<Part> {
 /// booked than resident: mapped memory and blocks need not be.
 fn unexplained(batch: &Batch) -> Option<u64> {
     let booked = batch.heap_bytes.saturating_add(batch.mapped_bytes);
-    batch.rss_bytes.map(|resident| resident.saturating_sub(booked))
+    resident(batch).map(|resident| resident.saturating_sub(booked))
+}
+
+/// What runs has something resident: nothing is what is left of processes that have ended, of
+/// which nobody knows what it was.
+fn resident(batch: &Batch) -> Option<u64> {
+    batch.rss_bytes.filter(|bytes| 0 < *bytes)
 }
 
 fn difference(before: u64, now: u64) -> i64 {
@@ -84,6 +88,12 @@ mod tests {
         session.batches.last_mut().unwrap().rss_bytes = None;
         let part = named(&parts(&session), "resident, unexplained").unwrap();
         assert_eq!((part.now, part.added), (None, None));
+        // The target has ended.
+        session.batches.last_mut().unwrap().rss_bytes = Some(0);
+        for name in ["resident", "resident, unexplained"] {
+            let part = named(&parts(&session), name).unwrap();
+            assert_eq!((part.now, part.added), (None, None), "{name}");
+        }
     }
 
     #[test]

@@ -3,6 +3,7 @@
 //!
 //! Names from the target are data: each form passes them through its function of [`escape`].
 
+mod apart;
 pub mod escape;
 pub mod flamegraph;
 pub mod folded;

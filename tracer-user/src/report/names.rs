@@ -1,8 +1,14 @@
 //! How a frame is called, and which frame best names a stack: the first one, from the
 //! allocator outwards, that is not the machinery through which everybody allocates.
 
+mod lists;
+
 use std::borrow::{Borrow, Cow};
 
+use self::lists::{
+    FUNCTIONS, GLUE_PREFIXES, INITIALIZERS, OBJECTS, PREFIXES, RUNTIME_FILES, RUNTIME_OBJECTS,
+    RUNTIME_PREFIXES, RUNTIME_PROGRAMS, RUST_PREFIXES,
+};
 use super::model::Frame;
 
 /// Name of a stack whose frames were lost.
@@ -15,132 +21,6 @@ pub const BROKEN: &str = "[broken stack]";
 pub const DEPTH_LIMIT: &str = "[depth limit]";
 /// Name of a frame of which nothing is known.
 pub const UNKNOWN: &str = "[unknown]";
-
-/// Files, by how their names begin, that hold nothing but machinery.
-const OBJECTS: &[&str] = &[
-    "ld-linux",
-    "ld-musl",
-    "libasan.so",
-    "libc++.so",
-    "libc++abi.so",
-    "libc-2.",
-    "libc.musl",
-    "libc.so",
-    "libgcc_s.so",
-    "libjemalloc",
-    "libmimalloc",
-    "libpthread",
-    "libstdc++.so",
-    "libtcmalloc",
-];
-
-/// Functions that are machinery wherever they are: allocators linked into the program, and
-/// what libraries and programs put around them (OpenSSL, CPython, GLib, GNU programs, Redis).
-const FUNCTIONS: &[&str] = &[
-    "CRYPTO_malloc",
-    "CRYPTO_realloc",
-    "CRYPTO_zalloc",
-    "PyObject_Calloc",
-    "PyObject_Malloc",
-    "PyObject_Realloc",
-    "_PyObject_Calloc",
-    "_PyObject_Malloc",
-    "_PyObject_Realloc",
-    "aligned_alloc",
-    "calloc",
-    "cfree",
-    "free",
-    "g_malloc",
-    "g_malloc0",
-    "g_realloc",
-    "g_strdup",
-    "malloc",
-    "memalign",
-    "posix_memalign",
-    "pvalloc",
-    "realloc",
-    "reallocarray",
-    "__strdup",
-    "__strndup",
-    "asprintf",
-    "strdup",
-    "strndup",
-    "valloc",
-    "vasprintf",
-    "xcalloc",
-    "xmalloc",
-    "xrealloc",
-    "xstrdup",
-    "zcalloc",
-    "zmalloc",
-    "zrealloc",
-    "zstrdup",
-];
-
-/// Beginnings of names that are machinery: allocation and containers of C++ and Rust, and
-/// families of allocation functions.
-const PREFIXES: &[&str] = &[
-    "<&T as alloc::",
-    "<&T as core::",
-    "<I as core::",
-    "<T as alloc::",
-    "<T as core::",
-    "<U as core::",
-    "<[T] as alloc::",
-    "<[T] as core::",
-    "<alloc::",
-    "<core::",
-    "<hashbrown::",
-    "<std::",
-    "<str as alloc::",
-    "PyMem_",
-    "_PyMem_",
-    "__gnu_cxx::",
-    "__libc_",
-    "__rdl_",
-    "__rg_",
-    "__rust_",
-    "__rustc::",
-    "_rjem_",
-    "alloc::",
-    "core::",
-    "hashbrown::",
-    "mi_calloc",
-    "mi_heap_",
-    "mi_malloc",
-    "mi_new",
-    "mi_realloc",
-    "mi_zalloc",
-    "operator new",
-    "std::",
-    "ztrycalloc",
-    "ztrymalloc",
-    "ztryrealloc",
-];
-
-/// Files, by how their names begin, that run scripts and other generated code.
-const RUNTIME_OBJECTS: &[&str] =
-    &["libcoreclr.so", "libjvm.so", "libnode.so", "libpython", "python2", "python3"];
-/// Programs that do; the beginning of their names would be that of others.
-const RUNTIME_PROGRAMS: &[&str] = &["node"];
-
-/// Beginnings of names of functions that run scripts, where they are linked into a program.
-const RUNTIME_PREFIXES: &[&str] =
-    &["Builtins_", "Py", "_Py", "napi_", "node::", "py_trampoline_evaluator", "v8::", "v8impl::"];
-
-/// Beginnings of names of scripts that come with a runtime.
-const RUNTIME_FILES: &[&str] = &["<frozen ", "node:"];
-
-/// Beginnings of names of generated code that is the runtime's, not a script's.
-const GLUE_PREFIXES: &[&str] = &[
-    "Builtin:",
-    "BytecodeHandler:",
-    "Interpreter",
-    "Stub:",
-    "StubRoutines",
-    "py_trampoline",
-    "vtable chunks",
-];
 
 /// The frame's function; without one the object and the place in it; `[unknown]` with neither.
 pub fn of(frame: &Frame) -> Cow<'_, str> {
@@ -175,18 +55,49 @@ pub fn alone(frame: &Frame) -> Cow<'_, str> {
 /// A runtime allocates for the script that it runs: where the first is of a runtime, it is the
 /// script's function that called it, if that has a name.
 pub fn best<F: Borrow<Frame>>(frames: &[F]) -> Option<&Frame> {
+    let initialized = || initialized(frames);
     let frames = || frames.iter().map(Borrow::borrow);
     let script = frames().find(|frame| !is_machinery(frame) && !is_runtime(frame));
     script
         .filter(|frame| is_script(frame))
         .or_else(|| frames().find(|frame| !is_machinery(frame)))
+        .or_else(initialized)
         .or_else(|| frames().find(|frame| frame.function.is_some()))
         .or_else(|| frames().next())
 }
 
+/// The frames that called the one that names the stack, from it outwards: of those that have a
+/// name, what is no machinery, with their places in the stack. Of a script's function they are
+/// functions of scripts.
+pub(super) fn callers<'a>(frames: &[&'a Frame]) -> Vec<(usize, &'a Frame)> {
+    let Some(named) = best(frames) else { return Vec::new() };
+    let from = frames.iter().position(|frame| std::ptr::eq(*frame, named)).unwrap_or(0);
+    let of_script = is_script(named);
+    let says = |(_, frame): &(usize, &Frame)| {
+        frame.function.is_some() && !is_machinery(frame) && !(of_script && is_runtime(frame))
+    };
+    frames.iter().copied().enumerate().skip(from + 1).filter(says).collect()
+}
+
 /// How a stack is called in a table.
 pub fn of_stack<F: Borrow<Frame>>(frames: &[F]) -> Cow<'_, str> {
-    best(frames).map_or(Cow::Borrowed(LOST), of)
+    let Some(named) = best(frames) else { return Cow::Borrowed(LOST) };
+    match (&named.function, &named.object, initialized(frames)) {
+        (None, Some(object), Some(initialized)) if std::ptr::eq(named, initialized) => {
+            format!("initialization of {}", file_name(object)).into()
+        }
+        _ => of(named),
+    }
+}
+
+/// The function of a library of machinery that is called before the program: the emergency pool of
+/// libstdc++ is nobody else's.
+fn initialized<F: Borrow<Frame>>(frames: &[F]) -> Option<&Frame> {
+    let is_by = |frame: &Frame| {
+        frame.function.as_deref().is_some_and(|function| INITIALIZERS.contains(&function))
+    };
+    let caller = frames.iter().position(|frame| is_by(frame.borrow()))?;
+    frames.get(caller.checked_sub(1)?).map(Borrow::borrow)
 }
 
 fn is_machinery(frame: &Frame) -> bool {
@@ -194,10 +105,42 @@ fn is_machinery(frame: &Frame) -> bool {
         frame.object.as_deref().is_some_and(|object| begins(file_name(object), OBJECTS));
     let by_name = frame.function.as_deref().is_some_and(|function| {
         let name = without_types(function);
-        FUNCTIONS.contains(&name) || begins(name, PREFIXES)
+        let is_operator = name.ends_with("operator new") || name.ends_with("operator new[]");
+        is_operator || FUNCTIONS.contains(&name) || begins(name, PREFIXES) || is_of_rust(name)
     });
     // A frame without a name says less than its caller.
     in_object || by_name || (frame.function.is_none() && frame.object.is_none())
+}
+
+/// Is it Rust's `<T as Trait>::f` or `<T>::f`, of a type that is Rust's own or stands for any, and
+/// of a trait of Rust's own? `<app::T as core::clone::Clone>::clone` is the application's, and so is
+/// `<u8 as app::Trait>::f`.
+fn is_of_rust(name: &str) -> bool {
+    let Some(inner) = name.strip_prefix('<') else { return false };
+    let mut depth = 1_usize;
+    let (mut separator, mut previous) = (None, '<');
+    for (at, char) in inner.char_indices() {
+        match char {
+            '<' | '(' | '[' => depth += 1,
+            '>' if previous == '-' => {}
+            '>' | ')' | ']' if depth == 1 => {
+                let (class, of_trait) = match separator {
+                    Some(separator) => (&inner[..separator], Some(&inner[separator + 4..at])),
+                    None => (&inner[..at], None),
+                };
+                let class = class.trim_start_matches(['&', '[', '*', '(']);
+                let class = class.strip_prefix("mut ").unwrap_or(class);
+                let is_any = of_trait.is_some() && !class.contains("::");
+                return (is_any || begins(class, RUST_PREFIXES))
+                    && of_trait.is_none_or(|of_trait| begins(of_trait, RUST_PREFIXES));
+            }
+            '>' | ')' | ']' => depth -= 1,
+            ' ' if depth == 1 && inner[at..].starts_with(" as ") => separator = Some(at),
+            _ => {}
+        }
+        previous = char;
+    }
+    false
 }
 
 fn is_runtime(frame: &Frame) -> bool {
@@ -224,7 +167,7 @@ fn begins(name: &str, prefixes: &[&str]) -> bool {
     prefixes.iter().any(|prefix| name.starts_with(prefix))
 }
 
-fn file_name(path: &str) -> &str {
+pub(super) fn file_name(path: &str) -> &str {
     path.rsplit_once('/').map_or(path, |(_, name)| name)
 }
 

@@ -45,7 +45,8 @@ pub(super) fn name(text: &str, width: usize) -> String {
         return whole;
     }
     let (text, mark) = without_mark(text);
-    let Some(Shape { components, .. }) = Shape::of(text) else {
+    let with_strings = strings(text);
+    let Some(Shape { components, .. }) = Shape::of(&with_strings) else {
         return widths::shorten(&format!("{text}{mark}"), width);
     };
     let components = without_namespaces(components);

@@ -1,12 +1,15 @@
 //! The result for a terminal: what grew, by how much, the verdict, and what to doubt.
 
+mod named;
+
 use std::fmt::Write as _;
 use std::path::Path;
 use std::sync::Arc;
 
-use super::group::{self, Row};
+use self::named::Named;
+use super::group::{self, GroupBy, Row};
 use super::model::{Frame, Holds, Mapping, Session, StackQuality, Verdict};
-use super::{Options, escape, memory, names, processes, shorten, widths};
+use super::{Options, apart, escape, memory, names, processes, widths};
 use crate::units::{human_bytes, human_bytes_f64, human_change};
 
 /// Columns below which the table would not fit.
@@ -92,6 +95,16 @@ impl Style {
     }
 }
 
+/// Figures, what they are of, and its frames.
+type Line<'a> = ([String; 3], Named, &'a [Arc<Frame>]);
+
+/// What a table is of.
+struct Rows<'a> {
+    lines: Vec<Line<'a>>,
+    by: GroupBy,
+    top: usize,
+}
+
 struct Text {
     out: String,
     width: usize,
@@ -106,32 +119,35 @@ impl Text {
             return;
         }
         let title = format!("{} that grew most", options.group_by.heading());
-        let names = |row: &Row<'_>| Named::new(&row.name, row.file, row.line);
-        let rows: Vec<_> = grown.iter().map(|row| (figures(row), names(row))).collect();
+        let named = |row: &Row<'_>| Named::new(&row.name, row.file, row.line);
+        let lines = grown.iter().map(|row| (figures(row), named(row), row.frames)).collect();
         let noun = options.group_by.noun().to_uppercase();
-        self.rows(&title, ["BYTES", "BLOCKS", "PER BATCH", &noun], &rows, options.top);
+        let rows = Rows { lines, by: options.group_by, top: options.top };
+        self.rows(&title, ["BYTES", "BLOCKS", "PER BATCH", &noun], &rows);
     }
 
     fn mappings(&mut self, session: &Session, top: usize) {
         let grown = session.mappings.iter().filter(|mapping| 0 < mapping.bytes);
-        let names = |mapping: &Mapping| Named::of_stack(&mapping.frames);
-        let rows: Vec<_> = grown.map(|mapping| (of_mapping(mapping), names(mapping))).collect();
-        if !rows.is_empty() {
-            self.rows("Mappings that grew most", ["BYTES", "COUNT", "KIND", "STACK"], &rows, top);
+        let line =
+            |mapping| (of_mapping(mapping), Named::of_stack(&mapping.frames), &*mapping.frames);
+        let rows = Rows { lines: grown.map(line).collect(), by: GroupBy::Stack, top };
+        if !rows.lines.is_empty() {
+            self.rows("Mappings that grew most", ["BYTES", "COUNT", "KIND", "STACK"], &rows);
         }
     }
 
     /// A table of figures and what they are of.
-    fn rows(&mut self, title: &str, heads: [&str; 4], rows: &[([String; 3], Named)], top: usize) {
-        let shown = rows.get(..top).unwrap_or(rows);
-        self.heading(&match shown.len() < rows.len() {
-            true => format!("{title} ({} of {}):", shown.len(), rows.len()),
+    fn rows(&mut self, title: &str, heads: [&str; 4], rows: &Rows<'_>) {
+        let Rows { lines, by, top } = rows;
+        let shown = lines.get(..*top).unwrap_or(lines);
+        self.heading(&match shown.len() < lines.len() {
+            true => format!("{title} ({} of {}):", shown.len(), lines.len()),
             false => format!("{title}:"),
         });
         let [first, second, third, noun] = heads;
         let heads = [first, second, third].map(str::to_owned);
         let columns: [usize; 3] = std::array::from_fn(|column| {
-            let cells = std::iter::once(&heads).chain(shown.iter().map(|(cells, _)| cells));
+            let cells = std::iter::once(&heads).chain(shown.iter().map(|(cells, ..)| cells));
             cells.map(|cells| widths::of(&cells[column])).max().unwrap_or(0)
         });
         let row = |cells: &[String; 3]| {
@@ -142,9 +158,24 @@ impl Text {
         let head = format!("  {}{noun}", row(&heads));
         self.styled(Style::Dim, &head);
         let room = self.width.saturating_sub(figures_width);
-        for (cells, named) in shown {
-            let figures = row(cells);
-            self.line(&format!("  {figures}{}", named.within(room)));
+        let names: Vec<_> = shown.iter().map(|(_, named, _)| named.within(room)).collect();
+        let frames = shown.iter().map(|(.., frames)| *frames);
+        let marks =
+            apart::marks(&names.iter().map(String::as_str).zip(frames).collect::<Vec<_>>(), *by);
+        for (((cells, ..), name), marks) in shown.iter().zip(names).zip(marks) {
+            let line = format!("  {}{name}", row(cells));
+            let beside = room.saturating_sub(widths::of(&name) + 1);
+            match apart::line(&marks, room) {
+                marks if marks.is_empty() => self.line(&line),
+                marks if widths::of(&marks) <= beside => self.line(&format!("{line} {marks}")),
+                _ => {
+                    self.line(&line);
+                    let indent = " ".repeat(figures_width + 2);
+                    for marks in apart::lines(&marks, room.saturating_sub(2)) {
+                        self.line(&format!("{indent}{marks}"));
+                    }
+                }
+            }
         }
     }
 
@@ -329,41 +360,6 @@ fn figures(row: &Row<'_>) -> [String; 3] {
 fn of_mapping(mapping: &Mapping) -> [String; 3] {
     let kind = escape::terminal(&mapping.kind).into_owned();
     [human_change(mapping.bytes), mapping.blocks.to_string(), kind]
-}
-
-/// A name, and where it is; escaped.
-struct Named {
-    name: String,
-    place: Option<String>,
-}
-
-impl Named {
-    fn new(name: &str, file: Option<&str>, line: Option<u32>) -> Self {
-        Self { name: escape::terminal(name).into_owned(), place: place(file, line) }
-    }
-
-    /// The frame that best names the stack.
-    fn of_stack(frames: &[Arc<Frame>]) -> Self {
-        let best = names::best(frames);
-        let file = best.and_then(|frame| frame.file.as_deref());
-        Self::new(&names::of_stack(frames), file, best.and_then(|frame| frame.line))
-    }
-
-    /// In so many columns; the place where there is room for the name's whole path beside it.
-    fn within(&self, room: usize) -> String {
-        let both = self.place.as_ref().and_then(|place| {
-            let room = room.checked_sub(widths::of(place) + 2)?;
-            Some(format!("{}  {place}", shorten::path(&self.name, room)?))
-        });
-        both.unwrap_or_else(|| shorten::name(&self.name, room))
-    }
-}
-
-/// Source file, and the line where it is known; without a file, nothing.
-fn place(file: Option<&str>, line: Option<u32>) -> Option<String> {
-    let file = file?;
-    let name = escape::terminal(file.rsplit_once('/').map_or(file, |(_, name)| name));
-    Some(line.map_or_else(|| name.to_string(), |line| format!("{name}:{line}")))
 }
 
 fn plural(count: u64, one: &'static str, many: &'static str) -> &'static str {

@@ -73,7 +73,7 @@ pub(crate) fn demangle(symbol: &str) -> String {
 }
 
 fn demangle_to(symbol: &str, deepest: u32) -> String {
-    let symbol = without_version(symbol);
+    let symbol = without_hash(without_version(symbol));
     if symbol.len() <= LONGEST {
         let mut name = Bounded(String::new());
         if let Ok(rust) = rustc_demangle::try_demangle(symbol)
@@ -129,6 +129,20 @@ fn without_version(symbol: &str) -> &str {
     }
 }
 
+/// LLVM's link-time optimization writes `name.llvm.HASH`; the hash differs from build to build.
+fn without_hash(symbol: &str) -> &str {
+    match symbol.rsplit_once(".llvm.") {
+        Some((name, hash))
+            if !name.is_empty()
+                && !hash.is_empty()
+                && hash.bytes().all(|byte| byte.is_ascii_hexdigit()) =>
+        {
+            name
+        }
+        Some(_) | None => symbol,
+    }
+}
+
 /// Text that refuses to grow beyond [`LONGEST`].
 struct Bounded(String);
 
@@ -161,6 +175,9 @@ mod tests {
         check("_ZN12_GLOBAL__N_14leakEi", "(anonymous namespace)::leak(int)");
         check("_ZZ4mainENKUlvE_clEv", "main::{lambda()#1}::operator()() const");
         check("_ZN5Cache3putEi.cold", "Cache::put(int) [clone .cold]");
+        check("_ZN5Cache3putEi.llvm.1234567890", "Cache::put(int)");
+        check("leak.llvm.9876543210", "leak");
+        check("leak.llvm.text", "leak.llvm.text");
         check(
             "_ZNSt6vectorIiE4growEv.constprop.0",
             "std::vector<int>::grow() [clone .constprop.0]",

@@ -54,3 +54,21 @@ fn the_command_can_be_typed_again() {
 fn a_tree_is_summed_up() {
     golden::check("markdown/tree.md", &render(&sample::tree(), &OPTIONS));
 }
+
+#[test]
+fn rows_of_one_name_are_told_apart() {
+    let mut session = sample::session(&[
+        (500, &["malloc", "alloc", "open", "serve", "main"]),
+        (400, &["malloc", "alloc", "read", "serve", "main"]),
+    ]);
+    let text = render(&session, &OPTIONS);
+    assert!(text.contains("\n| `alloc <- open` | 500 | 100 |  |\n"), "{text}");
+    assert!(text.contains("\n| `alloc <- read` | 400 | 100 |  |\n"), "{text}");
+    // A source tells enough.
+    for (line, stack) in (7..).zip(&mut session.stacks) {
+        let frame = Arc::make_mut(&mut stack.frames[1]);
+        (frame.file, frame.line) = (Some("a.c".to_owned()), Some(line));
+    }
+    let text = render(&session, &OPTIONS);
+    assert!(text.contains("\n| `alloc` | 500 | 100 | `a.c:7` |\n"), "{text}");
+}

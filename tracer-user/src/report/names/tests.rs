@@ -147,3 +147,78 @@ fn types_are_cut_from_names() {
         assert_eq!(without_types(function), name);
     }
 }
+
+#[test]
+fn what_programs_put_around_allocators_names_no_stack() {
+    for function in [
+        "zmalloc_usable",
+        "ztryrealloc_usable",
+        "sqlite3DbMallocRawNN",
+        "sqlite3_malloc64",
+        "ngx_palloc_small",
+        "ngx_pnalloc",
+        "AllocSetAlloc",
+        "MemoryContextAllocZero",
+        "my_malloc",
+        "Perl_safesysmalloc",
+        "os::malloc(unsigned long, MEMFLAGS)",
+        "AllocateHeap(unsigned long, MEMFLAGS)",
+        "CHeapObj<(MEMFLAGS)1>::operator new(unsigned long)",
+        "av_mallocz",
+        "CRYPTO_zalloc",
+        "g_slice_alloc0",
+        "g_malloc_n",
+        "xmallocz",
+        "uv__malloc",
+        "ruby_xmalloc2",
+        "objspace_xmalloc0",
+        "_emalloc_large",
+        "zend_mm_alloc_huge",
+        "l_alloc",
+        "luaM_malloc_",
+        "talloc_strdup",
+        "_talloc_zero",
+        "<u8 as alloc::vec::spec_from_elem::SpecFromElem>::from_elem",
+        "<usize as alloc::vec::spec_from_elem::SpecFromElem>::from_elem",
+        "<&mut I as core::iter::traits::iterator::Iterator>::next",
+        "<[T] as alloc::slice::hack::ConvertVec>::to_vec",
+        "<alloc::vec::Vec<app::Row> as core::clone::Clone>::clone",
+        "<alloc::string::String>::push",
+    ] {
+        check(&[("malloc", "/opt/app"), (function, "/opt/app"), ("mine", "/opt/app")], "mine");
+    }
+}
+
+#[test]
+fn what_an_application_calls_its_own_names_a_stack() {
+    for function in [
+        "insert",
+        "allocate_session",
+        "l_allocate",
+        "my_malloc_table",
+        "os::mallocs",
+        "pallocate",
+        "Arena::grow(unsigned long)",
+        "<app::Session as core::clone::Clone>::clone",
+        "<app::Session>::clone",
+        "<u8 as app::Encode>::encode",
+        "<alloc::vec::Vec<u8> as app::Encode>::encode",
+        "<T as app::Encode>::encode",
+        "<unbalanced as core::",
+        "<",
+    ] {
+        check(&[("malloc", "/opt/app"), (function, "/opt/app"), ("main", "/opt/app")], function);
+    }
+}
+
+#[test]
+fn what_a_library_of_machinery_allocates_before_the_program_is_its_own() {
+    let loader = "/usr/lib/ld-linux-x86-64.so.2";
+    let init = [("call_init", loader), ("_dl_init", loader), ("", loader)];
+    let pool = ("", "/usr/lib/libstdc++.so.6.0.30");
+    check(&[&[pool], &init[..]].concat(), "initialization of libstdc++.so.6.0.30");
+    let named = ("__gnu_cxx::__freeres()", pool.1);
+    check(&[&[named], &init[..]].concat(), named.0);
+    check(&[&[("setup", "/opt/app.so")], &init[..]].concat(), "setup");
+    check(&init, "call_init");
+}

@@ -103,3 +103,27 @@ fn the_live_form_lists_stacks() {
 fn a_tree_shows_who_runs_and_what_has_ended() {
     golden::check("terminal/tree.txt", &plain(&sample::tree()));
 }
+
+#[test]
+fn rows_of_one_name_are_told_apart() {
+    let long = "app::Service<std::pair<int, int>>::open_for_everybody_who_asks(int)";
+    let session = sample::session(&[
+        (500, &["malloc", "alloc", "open", "serve", "main"]),
+        (400, &["malloc", "alloc", "read", "serve", "main"]),
+        (300, &["malloc", "alloc", long, "main"]),
+    ]);
+    let text = plain(&session);
+    let table = text.split_once("Total").expect("a total").0;
+    assert_eq!(
+        table,
+        "Stacks that grew most:
+  BYTES  BLOCKS  PER BATCH  STACK
+  500 B     100      125 B  alloc <- open
+  400 B     100      100 B  alloc <- read
+  300 B     100       75 B  alloc
+                              <- app::Service<...>::open_for_everybody_who_asks
+"
+    );
+    let by_function = Options { group_by: GroupBy::Function, ..PLAIN };
+    assert!(render(&session, Path::new("/tmp/x"), &by_function).contains("  alloc\n"));
+}
