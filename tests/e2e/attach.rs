@@ -34,6 +34,7 @@ crate::tests![
     [Bpf, C] a_program_may_sit_at_an_unusual_address,
     [Bpf, C, Lld] another_linker_is_no_hindrance,
     [Bpf, C] a_static_program_with_symbols_is_exact,
+    [Bpf, C] a_program_that_its_loader_is_told_to_start_is_exact,
     [Bpf, C] a_program_that_filters_its_system_calls_is_not_harmed,
     [Bpf, C] a_program_that_dies_of_an_unknown_system_call_is_not_harmed,
     [Bpf, Python] python_under_load_stays_healthy,
@@ -211,6 +212,22 @@ fn another_linker_is_no_hindrance() {
 
 fn a_static_program_with_symbols_is_exact() {
     measure(&Program::new(Build::c("keep.c").flag("-static").build())).expect_exact();
+}
+
+fn a_program_that_its_loader_is_told_to_start_is_exact() {
+    let loader = "/lib64/ld-linux-x86-64.so.2";
+    for flags in [&["-pie", "-fPIE"][..], &["-no-pie"], &["-Wl,-z,noseparate-code"]] {
+        let build = flags.iter().fold(Build::c("keep.c"), |build, flag| build.flag(*flag));
+        let program = Program::new(loader).arg(build.build().display().to_string());
+        measure(&program).expect_exact();
+        measure_running(&Workload::start(&program)).expect_exact();
+    }
+    // Over before any tool could attach late.
+    let once = Build::c("leak_once.c").build();
+    let run = Tool::new(["run"]).with_folder().args(["--", loader]).args([once]).run();
+    run.expect_code(0);
+    let session = run.session();
+    assert_eq!(session.growth_in("leak_once").blocks, 100, "{}", run.story());
 }
 
 /// Attaches for two intervals and fails unless the tool saw allocations and left no trace.

@@ -2,8 +2,10 @@
 
 use std::fs;
 
+use nix::sys::signal::{SIGCONT, SIGINT, SIGSTOP};
 use outlive_tests::measure::{Measured, measure, measure_running};
 use outlive_tests::needs::python_root;
+use outlive_tests::process::{eventually, state};
 use outlive_tests::rootfs::inside;
 use outlive_tests::scratch::{copy_program, workloads};
 use outlive_tests::session::{Frame, Stack};
@@ -18,6 +20,9 @@ crate::tests![
     [Bpf, Python313, Namespaces] functions_of_python_3_13,
     [Bpf, Python314, Namespaces] functions_of_python_3_14,
     [Bpf, Python] a_forked_python_is_read,
+    [Bpf, Python] functions_that_were_thrown_away_cost_no_other_their_names,
+    [Bpf, Python313, Namespaces] functions_that_were_thrown_away_in_python_3_13,
+    [Bpf, Python314, Namespaces] functions_that_were_thrown_away_in_python_3_14,
 ];
 
 const SCRIPT: &str = "python/callers.py";
@@ -139,14 +144,19 @@ fn functions_of_python_3_12() {
 }
 
 /// In a root folder of its own, with another C library.
-fn in_root(version: &str) {
+fn start_in_root(version: &str, script: &str, words: &[&str]) -> Workload {
     let root = python_root(version);
-    for script in ["callers.py", "batch.py"] {
+    for script in [script, "batch.py"] {
         copy_program(&workloads().join("python").join(script), &root.join(script));
     }
     let python = format!("/usr/bin/python{version}");
-    let program = Program::new(python).arg("/callers.py").arg(NEW_THREADS);
-    let workload = Workload::start_under(&inside(&root, ""), &program);
+    let mut program = Program::new(python).arg(format!("/{script}"));
+    program.args.extend(words.iter().map(ToString::to_string));
+    Workload::start_under(&inside(&root, ""), &program)
+}
+
+fn in_root(version: &str) {
+    let workload = start_in_root(version, "callers.py", &[NEW_THREADS]);
     expect_functions(&measure_running(&workload));
 }
 
@@ -172,4 +182,75 @@ fn a_forked_python_is_read() {
     };
     let bytes: i64 = session.stacks.iter().filter(in_child).map(|stack| stack.bytes).sum();
     assert!(bytes >= 40 * 100_001, "{bytes} bytes; {}\n{}", session.listing(), run.story());
+}
+
+/// Functions that are made and thrown away in each batch of the script, and what each leaves by way of
+/// one that lives.
+const MADE: i64 = 50;
+const SIZE: i64 = 5001;
+/// Batches of those.
+const BATCHES: i64 = 3;
+
+/// The tool stands still in each batch: when it reads, they are gone, and those that live are not.
+#[track_caller]
+fn expect_living_functions(mut workload: Workload) {
+    let pid = workload.pid().to_string();
+    let mark = || Tool::new(["mark", "-p", &pid, "here"]).run().code == Some(0);
+    let tool =
+        Tool::new(["attach", "-p", &pid, "--by-mark", "--warmup", "1"]).with_folder().start();
+    eventually("the tool watches", mark);
+    let stands_still = || state(tool.process.pid()) == Some('T');
+    for _ in 0..BATCHES {
+        tool.process.signal(SIGSTOP);
+        eventually("the tool stands still", stands_still);
+        workload.batch();
+        tool.process.signal(SIGCONT);
+        assert!(mark());
+    }
+    tool.process.signal(SIGINT);
+    let run = tool.wait();
+    let session = run.session();
+    let story = || format!("{}\n{}", session.listing(), run.story());
+    let called_by = |caller: &'static str| {
+        let calls = |stack: &&Stack| {
+            let mut names = stack.frames.iter().map(|frame| frame.function.as_deref());
+            names.any(|name| name == Some("Cache.add")) && names.next() == Some(Some(caller))
+        };
+        session.stacks.iter().filter(calls).collect::<Vec<_>>()
+    };
+    for (caller, n_calls, is_known) in [("lives", 1, true), ("<freed code>", MADE, false)] {
+        let bytes: i64 = called_by(caller).iter().map(|stack| stack.bytes).sum();
+        assert_eq!(bytes, BATCHES * n_calls * SIZE, "called by {caller}; {}", story());
+        for stack in called_by(caller) {
+            let python: Vec<_> = stack.frames.iter().filter(|frame| frame.interpreted).collect();
+            assert_eq!(python[1].sampled, !is_known, "{}", story());
+            assert_eq!(python[1].file.is_some(), is_known, "{}", story());
+            let names: Vec<_> = python.iter().filter_map(|it| it.function.as_deref()).collect();
+            assert_eq!(names, ["Cache.add", caller, "batch", "serve", "<module>"], "{}", story());
+            let mut others = python.iter().enumerate().filter(|(place, _)| *place != 1);
+            assert!(others.all(|(_, frame)| !frame.sampled), "{}", story());
+        }
+    }
+    let told = |name| session.notices.iter().any(|notice| notice.name == name);
+    assert!(told("freed-functions"), "{}", story());
+    assert!(!told("sampled-functions"), "{}", story());
+}
+
+fn functions_that_were_thrown_away_cost_no_other_their_names() {
+    let script = workloads().join("python/throws_away.py").display().to_string();
+    let program = Program::new("/usr/bin/python3").arg(script);
+    expect_living_functions(Workload::start(&program));
+}
+
+#[track_caller]
+fn thrown_away_in_root(version: &str) {
+    expect_living_functions(start_in_root(version, "throws_away.py", &[]));
+}
+
+fn functions_that_were_thrown_away_in_python_3_13() {
+    thrown_away_in_root("3.13");
+}
+
+fn functions_that_were_thrown_away_in_python_3_14() {
+    thrown_away_in_root("3.14");
 }

@@ -16,6 +16,7 @@ use outlive_tests::workload::{Program, Workload};
 
 crate::tests![
     [Bpf, C] many_threads_and_many_mappings,
+    [Bpf, C] more_mappings_than_the_kernel_side_takes_are_said,
     [Bpf, C] a_leak_among_many_pairs_is_exact,
     [Bpf, C] a_leak_in_thousands_of_stacks_is_exact_in_each,
     [Bpf, C] tens_of_thousands_of_stacks_are_not_mixed_up,
@@ -39,6 +40,17 @@ fn many_threads_and_many_mappings() {
     let maps = fs::read_to_string(format!("/proc/{}/maps", workload.pid())).unwrap();
     assert!(maps.lines().count() > 600, "{} mappings", maps.lines().count());
     measure_running(&workload).expect_exact();
+    assert_eq!(changed_code_bytes(workload.pid()), 0);
+}
+
+fn more_mappings_than_the_kernel_side_takes_are_said() {
+    let workload = Workload::start(&Program::new(Build::c("many_mappings.c").build()));
+    let measured = measure_running(&workload);
+    measured.expect_exact();
+    let notices = &measured.session.notices;
+    assert!(notices.iter().any(|it| it.name == "unwind-tables-full"), "{}", measured.story());
+    let broken = &measured.session.stack_quality.broken;
+    assert_eq!(broken.stacks, 0, "{}", measured.story());
     assert_eq!(changed_code_bytes(workload.pid()), 0);
 }
 

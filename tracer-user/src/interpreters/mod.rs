@@ -26,22 +26,27 @@ use tracer_common::{
 
 use self::follow::{Calls, Run, follow};
 use self::memory::ProcessMemory;
-use self::python::{Codes, Python};
+use self::python::{Codes, Named, Python};
 use crate::symbols::{Binder, Bound, ObjectId, ObjectKind};
 use crate::target::{
     elf::{Elf, FileOffset, Table},
     process::{Process, Status},
 };
 
+/// What a function is called that was thrown away before anybody could read what it is.
+pub const FREED: &str = "<freed code>";
+
 /// A function of an interpreted language.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Function {
-    /// Its name.
+    /// Its name; [`FREED`] when it is not known.
     pub name: Rc<str>,
-    /// Its file.
-    pub file: Rc<str>,
+    /// Its file, where that is known.
+    pub file: Option<Rc<str>>,
     /// The line that it is at.
     pub line: Option<u32>,
+    /// Is it this function for certain? Not where others were in its place.
+    pub is_certain: bool,
 }
 
 /// What interpreters ran on a stack.
@@ -87,7 +92,7 @@ pub struct Found {
 const MOST_SENT: usize = 4096;
 
 /// Reads what interpreters run.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Interpreters {
     /// The interpreter in each object that was looked into.
     found: FxHashMap<ObjectId, Option<Object>>,
@@ -95,6 +100,20 @@ pub struct Interpreters {
     spaces: FxHashMap<u64, Space>,
     /// What the kernel side has sent of each thread, with the hash of the stack.
     sent: FxHashMap<u32, (u64, Run)>,
+    /// What stands for functions that cannot be read.
+    freed: Rc<Function>,
+}
+
+impl Default for Interpreters {
+    fn default() -> Self {
+        let freed = Function { name: FREED.into(), file: None, line: None, is_certain: false };
+        Self {
+            found: FxHashMap::default(),
+            spaces: FxHashMap::default(),
+            sent: FxHashMap::default(),
+            freed: freed.into(),
+        }
+    }
 }
 
 #[derive(Debug)]
@@ -161,20 +180,22 @@ impl Interpreters {
     }
 
     fn find(&mut self, seen: &Seen<'_>, binder: &Binder) -> Option<Found> {
-        let Self { found, spaces, sent } = self;
+        let Self { found, spaces, sent, freed } = self;
         let Seen { space, process, tid, stack, .. } = *seen;
         look_into(found, stack, binder);
         let (object, bias) = interpreter(found, stack)?;
         let Space { memory, codes, told } = entry(spaces, space, process)?;
         let loops = loops(found, stack);
+        let mut name = |at| match object.python.name(memory, bias, at, codes) {
+            Named::Function(function) => Some(function),
+            Named::MadeUp => None,
+            Named::Gone => Some(freed.clone()),
+        };
         let mut name = |calls: Calls, is_sample| {
-            let mut placed = Vec::with_capacity(loops.len());
-            for (place, call) in loops.iter().zip(calls) {
-                let named = call.into_iter().map(|at| object.python.name(memory, bias, at, codes));
-                let named: Option<Vec<_>> = named.collect();
-                placed.push((*place, named?.into_iter().flatten().collect()));
-            }
-            Some(Interpreted { calls: placed, is_sample })
+            let call = |(place, call): (&usize, Vec<_>)| {
+                (*place, call.into_iter().filter_map(&mut name).collect())
+            };
+            Some(Interpreted { calls: loops.iter().zip(calls).map(call).collect(), is_sample })
         };
         if let Some((_, run)) = sent.remove(&tid).filter(|(sent, _)| *sent == seen.hash) {
             let calls = run.calls();

@@ -180,6 +180,8 @@ pub struct Probes {
     attached: HashMap<u32, Vec<Attached>>,
     loaded: load::Loaded,
     guard: Option<guard::Guard>,
+    /// Unwind tables and mappings that the maps had no room for.
+    n_left_out: u64,
 }
 
 impl Probes {
@@ -193,7 +195,7 @@ impl Probes {
         targets::begin(&mut loaded.ebpf, loaded.first)?;
         let guard = Some(targets::guard(&loaded.ebpf)?);
         let tracepoints = attach::tracepoints(&mut loaded)?;
-        Ok(Self { tracepoints, attached: HashMap::new(), loaded, guard })
+        Ok(Self { tracepoints, attached: HashMap::new(), loaded, guard, n_left_out: 0 })
     }
 
     /// The ring buffer. To be taken once.
@@ -296,6 +298,12 @@ impl Probes {
         let attached: Vec<Attached> = self.attached.drain().flat_map(|(_, all)| all).collect();
         attach::remove(attached);
         self.guard = None;
+    }
+
+    /// Unwind tables and mappings that the kernel side could not be given: stacks through them are
+    /// finished here each time that a call site is new.
+    pub fn n_left_out(&self) -> u64 {
+        self.n_left_out
     }
 
     /// Does this kernel set all probes of an object with one link?

@@ -41,9 +41,15 @@ impl Probes {
     /// Gives the kernel side the table of an object.
     ///
     /// # Errors
-    /// When there is no room, or the map cannot be written. Walks through the object then ask each
-    /// time: slower, nothing lost.
+    /// When there is no room, or the map cannot be written, which is counted. Walks through the object
+    /// then ask at each call site that is new: slower, nothing lost.
     pub fn give_table(&mut self, table: u32, rows: &[Row]) -> Result<(), ProbeError> {
+        let written = self.write_table(table, rows);
+        self.n_left_out += u64::from(written.is_err());
+        written
+    }
+
+    fn write_table(&mut self, table: u32, rows: &[Row]) -> Result<(), ProbeError> {
         let mut map = table_of::<[u32; 2], Chunk>(&mut self.loaded.ebpf, TABLES)?;
         for (number, rows) in (0_u32..).zip(rows.chunks(CHUNK_ROWS)) {
             let mut chunk = [u64::MAX; CHUNK_ROWS];
@@ -58,7 +64,7 @@ impl Probes {
     /// Tells the kernel side what is executed in this range of an address space.
     ///
     /// # Errors
-    /// When there is no room, or the map cannot be written.
+    /// As of a table.
     pub fn give_region(
         &mut self,
         space: u64,
@@ -66,9 +72,19 @@ impl Probes {
         end: u64,
         region: &Region,
     ) -> Result<(), ProbeError> {
+        let written = self.write_region(keys(space, start, end), region);
+        self.n_left_out += u64::from(written.is_err());
+        written
+    }
+
+    fn write_region(
+        &mut self,
+        keys: impl Iterator<Item = Key<[u8; 16]>>,
+        region: &Region,
+    ) -> Result<(), ProbeError> {
         let mut map = self.regions()?;
         let value = [region.bias, u64::from(region.table) | u64::from(region.n_rows) << 32];
-        for key in keys(space, start, end) {
+        for key in keys {
             map.insert(&key, value, 0).map_err(ask)?;
         }
         Ok(())

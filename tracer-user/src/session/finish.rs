@@ -151,9 +151,11 @@ impl Folder {
             })
             .collect();
         session.notices.extend(matches!(ending, Ending::Exited).then(exited));
-        session.notices.extend(stack_quality::notices(&session.stack_quality));
+        session
+            .notices
+            .extend(stack_quality::notices(&session.stack_quality, tracer.tables_left_out()));
         session.notices.extend(unsearched(tracer));
-        session.notices.extend(scripts::sampled(&session.stacks));
+        session.notices.extend(scripts::notices(&session.stacks));
         session.notices.extend(processes::not_followed(tracer)?);
         progress.stage("writing the session");
         self.files.write(

@@ -64,11 +64,22 @@ pub(super) fn of(tracer: &Tracer) -> StackQuality {
     quality
 }
 
-/// What to say of stacks that are not whole.
-pub(super) fn notices(quality: &StackQuality) -> Vec<Notice> {
+/// What to say of stacks that are not whole, and of `left_out` tables and mappings that the kernel side
+/// had no room for.
+pub(super) fn notices(quality: &StackQuality, left_out: u64) -> Vec<Notice> {
     let StackQuality { whole, depth_limit, broken, broken_in } = quality;
     let n_stacks = whole.stacks + depth_limit.stacks + broken.stacks;
     let mut notices = Vec::new();
+    if 0 < left_out {
+        notices.push(Notice {
+            name: "unwind-tables-full".to_owned(),
+            text: format!(
+                "the kernel programs' tables for walking stacks were full {left_out} times, so the \
+                 tool finishes stacks through code that came then: that takes time, and may lose \
+                 events of a busy target"
+            ),
+        });
+    }
     if 0 < broken.stacks {
         let named = broken_in.iter().take(MOST_NAMED).map(|place| {
             let object = place.object.as_deref().unwrap_or("code of no file");

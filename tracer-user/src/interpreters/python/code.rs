@@ -4,6 +4,7 @@ use std::rc::Rc;
 
 use tracer_common::interpreter::Function;
 
+use super::Types;
 use super::layout::{CODE, CodeLayout, Layout};
 use crate::interpreters::memory::{Fields, Memory};
 
@@ -23,22 +24,27 @@ pub(super) struct Code {
     lines: Vec<u8>,
 }
 
-/// Where a code object has what it says. While these are the same, it is the same.
+/// Where a code object has what it says. While these are the same, it is the same: the place of one
+/// that was thrown away is soon another's, and so are those of its parts, but the name's own hash
+/// says which name it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Parts {
     file: u64,
     name: u64,
+    name_hash: u64,
     lines: u64,
+    /// Bytes of its instructions.
+    size: u64,
     first_line: u32,
     copies: Option<u64>,
 }
 
 impl Parts {
-    /// Those of the object at `addr`. `None` when it is no code object.
+    /// Those of the object at `addr`. `None` when it is no code object, or was thrown away.
     pub(super) fn read(
         memory: &impl Memory,
         layout: &Layout,
-        code_type: u64,
+        types: &Types<u64>,
         addr: u64,
     ) -> Option<Self> {
         let CodeLayout { file, name, lines, first_line, copies, .. } = layout.code;
@@ -46,17 +52,20 @@ impl Parts {
         let bytes = &mut bytes[..layout.code.instructions.min(CODE)];
         memory.read(addr, bytes)?;
         let fields = Fields(bytes);
-        if fields.word(layout.object_type)? != code_type {
-            return None;
-        }
+        is_one(layout, types.code, &fields)?;
         let copies = match copies {
             Some(offset) => Some(fields.word(offset)?),
             None => None,
         };
+        let name = fields.word(name)?;
         Some(Self {
             file: fields.word(file)?,
-            name: fields.word(name)?,
+            name,
+            // Behind the length.
+            name_hash: memory.word(name.checked_add(layout.text.length as u64 + 8)?)?,
             lines: fields.word(lines)?,
+            // Two bytes each.
+            size: fields.word(usize::try_from(layout.bytes.size).ok()?)?.checked_mul(2)?,
             first_line: fields.half(first_line)?,
             copies,
         })
@@ -69,7 +78,8 @@ impl Parts {
     }
 
     /// Of a function of this code, the bytes between its first instruction and the one that it is at.
-    /// Negative before the first.
+    /// Negative before the first. `None` when that is no instruction of this code, so that the
+    /// function's own was thrown away.
     pub(super) fn distance(
         &self,
         memory: &impl Memory,
@@ -82,20 +92,30 @@ impl Parts {
             Some(copies) => memory.word(copies.checked_add((function.copy() + 1) * 8)?)?,
             None => own,
         };
-        Some(function.instruction().wrapping_sub(start).cast_signed())
+        let distance = function.instruction().wrapping_sub(start).cast_signed();
+        let size = i64::try_from(self.size).ok()?;
+        // One instruction before the first is where a function stands that was not begun.
+        (-2..size).contains(&distance).then_some(distance)
     }
 }
 
 impl Code {
     /// Reads what these parts are.
-    pub(super) fn read(memory: &impl Memory, layout: &Layout, parts: &Parts) -> Option<Self> {
+    pub(super) fn read(
+        memory: &impl Memory,
+        layout: &Layout,
+        types: &Types<u64>,
+        parts: &Parts,
+    ) -> Option<Self> {
+        let head: [u8; 64] = memory.bytes(parts.lines)?;
+        is_one(layout, types.bytes, &Fields(&head))?;
         let size = memory.word(parts.lines.checked_add(layout.bytes.size)?)?;
         let size = usize::try_from(Some(size).filter(|size| *size <= LONGEST_TABLE)?).ok()?;
         let mut lines = vec![0; size];
         memory.read(parts.lines.checked_add(layout.bytes.data)?, &mut lines)?;
         Some(Self {
-            name: text(memory, layout, parts.name)?.into(),
-            file: text(memory, layout, parts.file)?.into(),
+            name: text(memory, layout, types.text, parts.name)?.into(),
+            file: text(memory, layout, types.text, parts.file)?.into(),
             first_line: parts.first_line,
             lines,
         })
@@ -116,14 +136,30 @@ impl Code {
     }
 }
 
+/// `None` unless this object is of this type and has an owner. The place of one that was thrown away
+/// keeps its type, and begins with the address of the next such place or with zero; a count of owners
+/// is small. Objects of a free-threaded build, whose type lies further behind, begin with something
+/// else.
+fn is_one(layout: &Layout, wanted: u64, fields: &Fields<'_>) -> Option<()> {
+    const TYPE_BEHIND_COUNT: usize = 8;
+    // The upper quarter has marks of 3.14.
+    const UPPER: u64 = 0xffff << 32;
+
+    let word = fields.word(0)?;
+    let is_count = word & UPPER == 0 && word & 0xffff_ffff != 0;
+    let is_alive = is_count || layout.object_type != TYPE_BEHIND_COUNT;
+    (is_alive && fields.word(layout.object_type)? == wanted).then_some(())
+}
+
 /// A `str`.
-fn text(memory: &impl Memory, layout: &Layout, addr: u64) -> Option<String> {
+fn text(memory: &impl Memory, layout: &Layout, text_type: u64, addr: u64) -> Option<String> {
     /// Bits of a string's state, behind those that say how wide a character is.
     const COMPACT: u32 = 1 << 3;
     const ASCII: u32 = 1 << 4;
 
     let bytes: [u8; 64] = memory.bytes(addr)?;
     let fields = Fields(&bytes);
+    is_one(layout, text_type, &fields)?;
     let length = fields.word(layout.text.length)?;
     let state = fields.half(layout.text.state)? >> layout.text.kind_shift;
     if state & COMPACT == 0 || length > LONGEST_TEXT * 64 {

@@ -23,7 +23,23 @@ use crate::target::elf::{Elf, ObjectAddr};
 pub(super) struct Python {
     layout: Layout,
     runtime: ObjectAddr,
-    code_type: ObjectAddr,
+    types: Types<ObjectAddr>,
+}
+
+/// The types of what is read: by them something else in the place of an object is known.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Types<A> {
+    code: A,
+    text: A,
+    bytes: A,
+}
+
+impl Types<ObjectAddr> {
+    /// Where the process has them.
+    fn at(self, bias: u64) -> Types<u64> {
+        let at = |addr: ObjectAddr| addr.0.wrapping_add(bias);
+        Types { code: at(self.code), text: at(self.text), bytes: at(self.bytes) }
+    }
 }
 
 /// Code objects that were read, by their address.
@@ -38,8 +54,21 @@ pub(super) struct Codes {
 struct Known {
     parts: Parts,
     code: Code,
+    /// Has its place been another's before?
+    is_reused: bool,
     /// The function at each line of it that was asked for.
     at_line: FxHashMap<Option<u32>, Rc<Function>>,
+}
+
+/// What is found where a function's code object should be.
+#[derive(Clone, Debug)]
+pub(super) enum Named {
+    /// It says what the function is called.
+    Function(Rc<Function>),
+    /// Code of the interpreter's own.
+    MadeUp,
+    /// Nothing: it was thrown away.
+    Gone,
 }
 
 /// Bytes of code objects that are kept, and what one takes beside its text: a program of ten thousand
@@ -50,14 +79,20 @@ const EACH: usize = 512;
 impl Python {
     /// The interpreter in this object. `None` when there is none, or none that can be read.
     pub(super) fn of(elf: &Elf) -> Option<Self> {
-        let [runtime, code_type, version] =
-            elf.variables(["_PyRuntime", "PyCode_Type", "Py_Version"]);
-        let (runtime, code_type) = (runtime?, code_type?);
+        let [runtime, version, code, text, bytes] = elf.variables([
+            "_PyRuntime",
+            "Py_Version",
+            "PyCode_Type",
+            "PyUnicode_Type",
+            "PyBytes_Type",
+        ]);
+        let runtime = runtime?;
+        let types = Types { code: code?, text: text?, bytes: bytes? };
         let version = version.and_then(|addr| elf.initial(addr)).map(u64::from_ne_bytes);
         // Where all of it begins as zero the file has no bytes of it, and nothing tells offsets.
         let head: [u8; HEAD] = elf.initial(runtime).unwrap_or([0; HEAD]);
         let layout = Layout::of(version?, &head)?;
-        Some(Self { layout, runtime, code_type })
+        Some(Self { layout, runtime, types })
     }
 
     /// How the frames of each thread of a process are followed, by the id that the thread has in its
@@ -91,26 +126,39 @@ impl Python {
         Some(Threads { first, next: thread_next, id: native_id, head: model.head, model })
     }
 
-    /// What this function is called; `Some(None)` of a frame that is the interpreter's own. `None` when
-    /// there is no code object.
+    /// What this function is called.
     pub(super) fn name(
         &self,
         memory: &impl Memory,
         bias: u64,
         function: RawFunction,
         codes: &mut Codes,
-    ) -> Option<Option<Rc<Function>>> {
+    ) -> Named {
+        self.named(memory, bias, function, codes).unwrap_or(Named::Gone)
+    }
+
+    fn named(
+        &self,
+        memory: &impl Memory,
+        bias: u64,
+        function: RawFunction,
+        codes: &mut Codes,
+    ) -> Option<Named> {
         let layout = &self.layout;
-        let code_type = self.code_type.0.wrapping_add(bias);
-        let parts = Parts::read(memory, layout, code_type, function.code)?;
+        let types = self.types.at(bias);
+        let parts = Parts::read(memory, layout, &types, function.code)?;
         let distance = parts.distance(memory, layout, function)?;
-        let Known { code, at_line, .. } = codes.get(memory, layout, function.code, parts)?;
+        let known = codes.get(memory, layout, &types, function.code, parts)?;
+        let Known { code, at_line, is_reused, .. } = known;
         let line = code.line(distance);
         if line.is_none() && parts.is_made_up() {
-            return Some(None);
+            return Some(Named::MadeUp);
         }
-        let make = || Function { name: code.name.clone(), file: code.file.clone(), line }.into();
-        Some(Some(at_line.entry(line).or_insert_with(make).clone()))
+        let make = || {
+            let (name, file) = (code.name.clone(), Some(code.file.clone()));
+            Function { name, file, line, is_certain: !*is_reused }.into()
+        };
+        Some(Named::Function(at_line.entry(line).or_insert_with(make).clone()))
     }
 }
 
@@ -139,18 +187,21 @@ impl Codes {
         &mut self,
         memory: &impl Memory,
         layout: &Layout,
+        types: &Types<u64>,
         addr: u64,
         parts: Parts,
     ) -> Option<&mut Known> {
         if self.known.get(&addr).is_none_or(|known| known.parts != parts) {
-            let code = Code::read(memory, layout, &parts)?;
+            let code = Code::read(memory, layout, types, &parts)?;
             let size = EACH + code.size();
             if self.size + size > MOST_KEPT {
                 *self = Self::default();
             }
             // What it replaces is counted until all of them are dropped.
             self.size += size;
-            self.known.insert(addr, Known { parts, code, at_line: FxHashMap::default() });
+            let is_reused = self.known.contains_key(&addr);
+            let at_line = FxHashMap::default();
+            self.known.insert(addr, Known { parts, code, is_reused, at_line });
         }
         self.known.get_mut(&addr)
     }

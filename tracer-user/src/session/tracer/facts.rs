@@ -92,6 +92,11 @@ impl Tracer {
         })
     }
 
+    /// Unwind tables and mappings that the kernel side had no room for.
+    pub fn tables_left_out(&self) -> u64 {
+        self.probes.n_left_out()
+    }
+
     /// Calls of the allocator that returned no memory.
     ///
     /// # Errors

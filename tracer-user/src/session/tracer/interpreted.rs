@@ -139,11 +139,11 @@ fn ran(frame: &Frame, function: &Function, is_sample: bool) -> Frame {
         object: frame.object.clone(),
         offset: None,
         address: frame.address.clone(),
-        file: Some(function.file.to_string()),
+        file: function.file.as_ref().map(ToString::to_string),
         line: function.line,
         inlined: false,
         interpreted: true,
-        sampled: is_sample,
+        sampled: is_sample || !function.is_certain,
     }
 }
 
@@ -163,7 +163,8 @@ mod tests {
     }
 
     fn function(name: &str, line: u32) -> Rc<Function> {
-        Function { name: name.into(), file: "/app/a.py".into(), line: Some(line) }.into()
+        let (name, file) = (name.into(), Some("/app/a.py".into()));
+        Function { name, file, line: Some(line), is_certain: true }.into()
     }
 
     fn merged(is_sample: bool, hash: u64, native: Vec<Vec<Arc<Frame>>>) -> Vec<Arc<Frame>> {

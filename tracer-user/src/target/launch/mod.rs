@@ -24,8 +24,10 @@ use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::Pid;
 
 use super::Class;
+use super::mappings::FileId;
 use super::process::{Process, ProcessError};
 
+mod loader;
 #[cfg(target_arch = "x86_64")]
 mod x86_64;
 #[cfg(target_arch = "x86_64")]
@@ -177,7 +179,7 @@ impl Held {
         mut probe: impl FnMut(&Process, Stage) -> Result<(), E>,
     ) -> Result<Running, E> {
         let mut process = self.process()?;
-        let mut entry = self.plant(&process)?;
+        let mut entry = self.entry(&process)?;
         probe(&process, Stage::Loading)?;
         let mut signal = 0;
         loop {
@@ -187,13 +189,14 @@ impl Held {
                 Stop::Syscall => {
                     let registers = self.registers()?;
                     if machine::has_mapped_code(&registers) {
+                        self.look_for_program(&process, &mut entry)?;
                         probe(&process, Stage::Loading)?;
                     }
                 }
                 Stop::Exec => {
                     // Another image in the same process: its entry is elsewhere.
                     process = self.process()?;
-                    entry = self.plant(&process)?;
+                    entry = self.entry(&process)?;
                     probe(&process, Stage::Loading)?;
                 }
                 Stop::Fork => self.let_copy_go(&entry)?,
@@ -273,7 +276,7 @@ impl Held {
     }
 
     /// A constructor forked: the copy has our breakpoint and must not run into it.
-    fn let_copy_go(&self, breakpoint: &Breakpoint) -> Result<(), LaunchError> {
+    fn let_copy_go(&self, entry: &Entry) -> Result<(), LaunchError> {
         let refused = |errno| self.refused("let a forked copy go", errno);
         let copy = ptrace::getevent(self.pid).map_err(refused)?;
         let copy = Pid::from_raw(i32::try_from(copy).map_err(|_| refused(nix::Error::ERANGE))?);
@@ -282,15 +285,34 @@ impl Held {
             WaitStatus::Stopped(..) => {}
             _ => return Ok(()),
         }
-        let addr = breakpoint.addr as ptrace::AddressType;
-        ptrace::write(copy, addr, breakpoint.word).map_err(refused)?;
+        if let Entry::Known(Breakpoint { addr, word }) = *entry {
+            ptrace::write(copy, addr as ptrace::AddressType, word).map_err(refused)?;
+        }
         ptrace::detach(copy, None).map_err(refused)
     }
 
-    /// Puts a breakpoint at the program's entry.
-    fn plant(&self, process: &Process) -> Result<Breakpoint, LaunchError> {
+    /// Where the image begins that was just executed: at its entry is a breakpoint from here on.
+    fn entry(&self, process: &Process) -> Result<Entry, LaunchError> {
         let addr = process.auxv(libc::AT_ENTRY)?;
         let addr = addr.ok_or_else(|| LaunchError::NoEntry { program: self.name() })?;
+        match loader::started(process, addr)? {
+            Some(loader) => Ok(Entry::BehindLoader(loader)),
+            None => self.plant(addr).map(Entry::Known),
+        }
+    }
+
+    /// Code was mapped: by a loader that was started itself, perhaps the program's.
+    fn look_for_program(&self, process: &Process, entry: &mut Entry) -> Result<(), LaunchError> {
+        if let Entry::BehindLoader(loader) = *entry
+            && let Some(addr) = loader::entry_of_program(process, loader)?
+        {
+            *entry = Entry::Known(self.plant(addr)?);
+        }
+        Ok(())
+    }
+
+    /// Puts a breakpoint at the program's entry.
+    fn plant(&self, addr: u64) -> Result<Breakpoint, LaunchError> {
         let word = ptrace::read(self.pid, addr as ptrace::AddressType);
         let word = word.map_err(|errno| self.refused("read at the entry", errno))?;
         self.write(addr, machine::with_breakpoint(word))?;
@@ -298,13 +320,15 @@ impl Held {
     }
 
     /// Takes the breakpoint away, before whose instruction the program then stands.
-    fn unplant(&self, breakpoint: &Breakpoint) -> Result<(), LaunchError> {
+    fn unplant(&self, entry: &Entry) -> Result<(), LaunchError> {
+        let Entry::Known(breakpoint) = entry else { return Ok(()) };
         self.write(breakpoint.addr, breakpoint.word)?;
         let registers = machine::before_breakpoint(self.registers()?, breakpoint.addr);
         ptrace::setregs(self.pid, registers).map_err(|errno| self.refused("set registers", errno))
     }
 
-    fn is_at(&self, breakpoint: &Breakpoint) -> Result<bool, LaunchError> {
+    fn is_at(&self, entry: &Entry) -> Result<bool, LaunchError> {
+        let Entry::Known(breakpoint) = entry else { return Ok(false) };
         Ok(machine::is_behind_breakpoint(&self.registers()?, breakpoint.addr))
     }
 
@@ -334,6 +358,14 @@ impl Drop for Held {
             let _ = child.wait();
         }
     }
+}
+
+/// Where a program begins.
+enum Entry {
+    /// Where there is a breakpoint.
+    Known(Breakpoint),
+    /// In what the loader of this file is going to map.
+    BehindLoader(FileId),
 }
 
 /// A breakpoint, and the word that it covers.

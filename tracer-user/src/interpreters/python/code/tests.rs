@@ -92,6 +92,8 @@ fn an_entry_without_columns() {
     assert_eq!(line_at(&[0x80 | 13 << 3 | 1, 10, 0x80 | 13 << 3, 3], 100, 4), Some(104));
 }
 
+const TYPES: Types<u64> = Types { code: 0x7000, text: 0x7100, bytes: 0x7200 };
+
 const LAYOUT: fn() -> Layout = || Layout::of(0x030c_01f0, &[]).expect("a layout");
 
 /// A `str` of 3.12.
@@ -104,6 +106,8 @@ fn string(text: &str) -> Vec<u8> {
         _ => (4, false),
     };
     let mut bytes = vec![0; 64];
+    bytes[0] = 1;
+    bytes[8..16].copy_from_slice(&TYPES.text.to_ne_bytes());
     bytes[16..24].copy_from_slice(&(text.chars().count() as u64).to_ne_bytes());
     let state = kind << 2 | 1 << 5 | u32::from(is_ascii) << 6;
     bytes[32..36].copy_from_slice(&state.to_ne_bytes());
@@ -116,7 +120,7 @@ fn string(text: &str) -> Vec<u8> {
 }
 
 fn read(bytes: Vec<u8>) -> Option<String> {
-    text(&Flat { start: 0x1000, bytes }, &LAYOUT(), 0x1000)
+    text(&Flat { start: 0x1000, bytes }, &LAYOUT(), TYPES.text, 0x1000)
 }
 
 #[test]
@@ -140,6 +144,78 @@ fn what_is_no_text_is_not_read() {
     assert_eq!(read(bytes), None, "no length");
 }
 
+/// A code object of 3.12 with ten instructions, its name, its file and its table of lines.
+fn code() -> Flat {
+    let mut memory = Flat { start: 0x1000, bytes: vec![0; 0x400] };
+    memory.put(0x1000, 1);
+    memory.put(0x1008, TYPES.code);
+    memory.put(0x1300, 1);
+    memory.put(0x1308, TYPES.bytes);
+    memory.put(0x1010, 10);
+    memory.put_byte(0x1000 + 68, 7);
+    for (offset, addr) in [(112, 0x1200_u64), (128, 0x1280), (136, 0x1300)] {
+        memory.put(0x1000 + offset, addr);
+    }
+    for (addr, bytes) in [(0x1200_u64, string("a.py")), (0x1280, string("made"))] {
+        for (at, byte) in (addr..).zip(bytes) {
+            memory.put_byte(at, byte);
+        }
+    }
+    memory.put(0x1280 + 24, 0x5eed);
+    memory
+}
+
+fn parts(memory: &Flat) -> Option<Parts> {
+    Parts::read(memory, &LAYOUT(), &TYPES, 0x1000)
+}
+
+#[test]
+fn code_that_was_thrown_away_is_none() {
+    let mut memory = code();
+    assert!(parts(&memory).is_some());
+    // The next free place, and the end of those.
+    for first_word in [0x7f12_3456_7890, 0] {
+        memory.put(0x1000, first_word);
+        assert_eq!(parts(&memory), None, "{first_word:#x}");
+    }
+    // Counts of objects that are never thrown away, in 3.11, 3.12 and 3.14.
+    for count in [999_999_999, 0xffff_ffff, 4 << 48 | 3 << 30] {
+        memory.put(0x1000, count);
+        assert!(parts(&memory).is_some(), "{count:#x}");
+    }
+}
+
+#[test]
+fn another_name_at_the_same_place_is_another_code() {
+    let mut memory = code();
+    let before = parts(&memory);
+    memory.put(0x1280 + 24, 0x0dd);
+    assert_ne!(parts(&memory), before);
+}
+
+#[test]
+fn a_name_that_was_thrown_away_is_not_read() {
+    let mut memory = code();
+    let read = |memory: &Flat| Code::read(memory, &LAYOUT(), &TYPES, &parts(memory)?);
+    assert_eq!(read(&memory).expect("code").name.as_ref(), "made");
+    memory.put(0x1280, 0x7f12_3456_7890);
+    assert_eq!(read(&memory), None);
+}
+
+#[test]
+fn an_instruction_outside_is_of_other_code() {
+    let memory = code();
+    let parts = parts(&memory).expect("code");
+    let distance = |instruction: u64| {
+        parts.distance(&memory, &LAYOUT(), Function::new(0x1000, instruction, 0, 0, 0))
+    };
+    let first = 0x1000 + 192;
+    assert_eq!(distance(first - 4), None);
+    assert_eq!(distance(first - 2), Some(-2));
+    assert_eq!(distance(first + 18), Some(18));
+    assert_eq!(distance(first + 20), None);
+}
+
 proptest! {
     #[test]
     fn no_table_makes_it_panic(
@@ -156,14 +232,15 @@ proptest! {
         instruction in any::<u64>(),
     ) {
         let (memory, layout) = (Flat { start: 0x1000, bytes }, LAYOUT());
-        let _ = text(&memory, &layout, at);
-        let code_type = memory.word(at + 8).unwrap_or(0);
-        if let Some(parts) = Parts::read(&memory, &layout, code_type, at) {
+        let object_type = memory.word(at + 8).unwrap_or(0);
+        let types = Types { code: object_type, text: object_type, bytes: object_type };
+        let _ = text(&memory, &layout, object_type, at);
+        if let Some(parts) = Parts::read(&memory, &layout, &types, at) {
             let function = Function::new(at, instruction, 0, 0, 0);
             let _ = parts.distance(&memory, &layout, function);
-            let _ = Code::read(&memory, &layout, &parts);
+            let _ = Code::read(&memory, &layout, &types, &parts);
             let nearby = Parts { lines: at, name: at, file: at, ..parts };
-            let _ = Code::read(&memory, &layout, &nearby);
+            let _ = Code::read(&memory, &layout, &types, &nearby);
         }
     }
 }
