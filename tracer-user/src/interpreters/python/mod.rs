@@ -168,7 +168,8 @@ pub(crate) fn read_all(version: u64, bytes: &[u8], functions: [RawFunction; 2]) 
     let head = &bytes[..bytes.len().min(HEAD)];
     let Some(layout) = Layout::of(version, head) else { return };
     let first = ObjectAddr(0);
-    let python = Python { layout, runtime: first, code_type: first };
+    let types = Types { code: first, text: first, bytes: first };
+    let python = Python { layout, runtime: first, types };
     for alone in [None, Some(1)] {
         let threads = python.threads(&bytes, 1, 0, alone).unwrap_or_default();
         assert!(threads.len() <= walk::MOST, "more threads than are read");
