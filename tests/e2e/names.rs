@@ -23,6 +23,7 @@ crate::tests![
     [Bpf, C] a_program_in_memory_has_its_names,
     [Bpf, C] code_without_a_name_keeps_its_place_in_the_stack,
     [Bpf, Cpp] names_that_differ_in_their_parameters_are_apart,
+    [Bpf, Cpp] functions_of_one_name_are_apart,
     [Bpf, C, Node] functions_of_a_script_have_names_from_its_table,
     [Bpf, C, Node, Namespaces] the_table_is_read_where_the_target_wrote_it,
     [Bpf, C, Node] functions_of_a_script_have_names_from_its_dump,
@@ -139,6 +140,25 @@ fn names_that_differ_in_their_parameters_are_apart() {
         assert_eq!(stacks.map(|stack| stack.bytes).sum::<i64>(), half, "{}", measured.story());
         let folded = fs::read_to_string(measured.run.folder().join("growth.folded")).unwrap();
         assert!(folded.contains(&format!(";{name} {half}\n")), "{folded}");
+    }
+}
+
+/// With debug information as without it, which names nothing that was inlined.
+fn functions_of_one_name_are_apart() {
+    for (debug_flag, is_inlined_named) in [("-g", true), ("-g0", false)] {
+        let build = Build::cpp("internal.cpp").only_flags(&["-O2", "-pthread", debug_flag]);
+        let measured = measure(&Program::new(build.build()));
+        assert_eq!(measured.session.lost(), 0, "{}", measured.story());
+        let total = measured.session.total().bytes;
+        let of =
+            |name: &str| stacks_with(&measured.session, name).map(|stack| stack.bytes).sum::<i64>();
+        let inlined = of("green::(anonymous namespace)::step");
+        assert_eq!(inlined, if is_inlined_named { total / 7 } else { 0 }, "{}", measured.story());
+        assert_eq!(of("around"), total / 7, "{}", measured.story());
+        let (pool, step) = ("(anonymous namespace)::Pool::step()", "(anonymous namespace)::step()");
+        assert_eq!(of(&format!("blue::{pool}")), total / 7 * 2, "{}", measured.story());
+        assert_eq!(of(&format!("red::{step}")), total / 7 * 4, "{}", measured.story());
+        assert_ne!(total, 0);
     }
 }
 

@@ -8,8 +8,11 @@ use blazesym::symbolize::source::{Elf as ElfSource, Source};
 use blazesym::symbolize::{CodeInfo, Input, Reason, Sym, Symbolized, Symbolizer};
 
 use super::demangle::Demangler;
-use super::split::{self, Missing, Places};
-use super::{Bound, Frame, Object, ObjectKind, debug_files, mini_debug, nameless, strings};
+use super::linkage::{Symbols, is_mangled};
+use super::split::{Missing, Places};
+use super::{
+    Bound, Frame, Object, ObjectKind, debug_files, debug_info, mini_debug, nameless, strings,
+};
 use crate::target::elf::{Elf, FileOffset, ObjectAddr};
 use crate::target::objects::path_of;
 
@@ -112,12 +115,13 @@ pub(crate) fn found_at(
     // none, the symbolizer would look for a debug file by itself, and ask nobody who may read it.
     let elf = Elf::open(file);
     let is_safe = elf.as_ref().is_ok_and(|elf| strings::may_be_read(elf, file));
+    let symbols = Symbols::of(elf.as_ref().ok(), addrs);
     let mut missing = Missing::default();
     if let Some(elf) = elf.as_ref().ok().filter(|_| is_safe)
-        && let Some(split) = split::found_at(elf, places, addrs, demangler)
+        && let Some(more) = debug_info::found_at(elf, places, &symbols, addrs, demangler)
     {
-        missing = split.missing;
-        for (answer, frames) in answers.iter_mut().zip(split.frames) {
+        missing = more.missing;
+        for (answer, frames) in answers.iter_mut().zip(more.frames) {
             if !frames.is_empty() {
                 *answer = Answer::Frames(frames);
             }
@@ -132,23 +136,18 @@ pub(crate) fn found_at(
         if asked.is_empty() {
             break;
         }
-        let said = symbolized(&path_of(file), places.folders, debug_syms, &asked, demangler)
-            .unwrap_or_default();
+        let source = Asked { path: &path_of(file), folders: places.folders, debug_syms };
+        let said = symbolized(&source, &symbols, &asked, demangler).unwrap_or_default();
         for (at, answer) in at.into_iter().zip(said) {
             answers[at] = answer;
         }
     }
     // The symbolizer wants names that are text. Those that are none are still better than nothing.
-    let at = left(&answers);
-    if let Some(elf) = elf.ok().filter(|_| !at.is_empty()) {
-        let asked: Vec<_> = at.iter().map(|at| ObjectAddr(addrs[*at])).collect();
-        let symbols = elf.functions_at(&asked);
-        for (at, addr) in at.into_iter().zip(asked) {
-            let name = symbols.get(&addr).filter(|name| !name.is_empty());
-            let name =
-                name.map(|name| frame(&String::from_utf8_lossy(name), None, false, demangler));
-            answers[at] = Answer::Frames(name.into_iter().collect());
-        }
+    for at in left(&answers) {
+        let name = symbols.at(addrs[at]).filter(|name| !name.is_empty());
+        let name = name.map(|name| demangler.name(&String::from_utf8_lossy(name)));
+        let name = name.map(|name| frame(name, None, false));
+        answers[at] = Answer::Frames(name.into_iter().collect());
     }
     let frames = |answer| match answer {
         Answer::Frames(frames) => frames,
@@ -166,36 +165,48 @@ enum Answer {
     Refused,
 }
 
+/// What the symbolizer is to read.
+struct Asked<'a> {
+    path: &'a Path,
+    folders: &'a [PathBuf],
+    /// Debug information, or symbols alone?
+    debug_syms: bool,
+}
+
 /// `None` when the file cannot be understood at all.
 fn symbolized(
-    path: &Path,
-    folders: &[PathBuf],
-    debug_syms: bool,
+    asked: &Asked<'_>,
+    symbols: &Symbols<'_>,
     addrs: &[u64],
     demangler: &mut Demangler,
 ) -> Option<Vec<Answer>> {
-    let mut source = ElfSource::new(path);
-    source.debug_syms = debug_syms;
+    let mut source = ElfSource::new(asked.path);
+    source.debug_syms = asked.debug_syms;
     let source = Source::Elf(source);
     // The file is the target's: bytes in it that make the symbolizer panic must not cost the
     // measurement.
     let answer = catch_unwind(AssertUnwindSafe(|| {
-        let builder = Symbolizer::builder().set_debug_dirs(Some(folders)).enable_demangling(false);
-        let symbolizer = builder.build();
-        let symbols = symbolizer.symbolize(&source, Input::VirtOffset(addrs)).ok()?;
-        let answer = |symbol| match symbol {
+        let builder = Symbolizer::builder().set_debug_dirs(Some(asked.folders));
+        let symbolizer = builder.enable_demangling(false).build();
+        let found = symbolizer.symbolize(&source, Input::VirtOffset(addrs)).ok()?;
+        let answer = |(symbol, addr): (Symbolized<'_>, &u64)| match symbol {
             // A function that the debug information does not name may have a symbol.
             Symbolized::Sym(symbol) if symbol.name.is_empty() => Answer::Refused,
-            Symbolized::Sym(symbol) => Answer::Frames(frames_of(symbol, demangler)),
+            Symbolized::Sym(symbol) => {
+                let is_bare = asked.debug_syms && !is_mangled(&symbol.name);
+                let whole = is_bare.then(|| symbols.whole(*addr, &symbol.name, demangler));
+                Answer::Frames(frames_of(symbol, whole.flatten(), demangler))
+            }
             Symbolized::Unknown(Reason::IgnoredError) => Answer::Refused,
             Symbolized::Unknown(_) => Answer::Frames(Vec::new()),
         };
-        Some(symbols.into_iter().map(answer).collect())
+        Some(found.into_iter().zip(addrs).map(answer).collect())
     }));
     answer.ok().flatten()
 }
 
-fn frames_of(symbol: Sym<'_>, demangler: &mut Demangler) -> Vec<Frame> {
+/// The frames of this symbol, whose outermost function is known to have this name.
+fn frames_of(symbol: Sym<'_>, outermost: Option<String>, demangler: &mut Demangler) -> Vec<Frame> {
     // A symbol without a size reaches as far as the next one, if one believes in it. One that is too
     // short by a function is a wrong name; none is only a missing one. Debug information of a
     // function in several pieces, as compilers cut out what is seldom run, states neither size nor
@@ -207,20 +218,17 @@ fn frames_of(symbol: Sym<'_>, demangler: &mut Demangler) -> Vec<Frame> {
     let Sym { name, code_info, inlined, .. } = symbol;
     let mut frames: Vec<Frame> = Vec::with_capacity(inlined.len() + 1);
     for function in inlined.iter().rev() {
-        frames.push(frame(&function.name, function.code_info.as_ref(), true, demangler));
+        let name = demangler.name(&function.name);
+        frames.push(frame(name, function.code_info.as_ref(), true));
     }
-    frames.push(frame(&name, code_info.as_deref(), false, demangler));
+    let name = outermost.unwrap_or_else(|| demangler.name(&name));
+    frames.push(frame(name, code_info.as_deref(), false));
     frames
 }
 
-fn frame(
-    symbol: &str,
-    at: Option<&CodeInfo<'_>>,
-    inlined: bool,
-    demangler: &mut Demangler,
-) -> Frame {
+fn frame(name: String, at: Option<&CodeInfo<'_>>, inlined: bool) -> Frame {
     Frame {
-        function: Some(demangler.name(symbol)),
+        function: Some(name),
         object: None,
         offset: 0,
         address: 0,

@@ -12,24 +12,19 @@ use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::fs::File;
 use std::os::unix::ffi::OsStrExt as _;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
-use addr2line::{Context, LookupContinuation as _, LookupResult, SplitDwarfLoad};
+use addr2line::{Context, SplitDwarfLoad};
 use gimli::{
-    AbbreviationsCacheStrategy, AttributeValue, DebugInfo, Dwarf, DwarfPackage,
-    DwarfPackageSections, DwarfSections, DwoId, EndianSlice, LittleEndian, Section as _, SectionId,
-    UnitHeader, UnitType, constants,
+    AttributeValue, DebugInfo, Dwarf, DwarfPackage, DwarfPackageSections, DwoId, LittleEndian,
+    Section as _, SectionId, UnitHeader, UnitType, constants,
 };
 
-use super::demangle::Demangler;
-use super::{Frame, compressed, debug_files, strings};
+use super::sections::{Reader, Sections, reader, section, sections};
+use super::{debug_files, strings};
 use crate::target::elf::Elf;
 
-type Reader<'a> = EndianSlice<'a, LittleEndian>;
-type Sections<'a> = DwarfSections<Cow<'a, [u8]>>;
-type PackageSections<'a> = DwarfPackageSections<Cow<'a, [u8]>>;
+pub(super) type PackageSections<'a> = DwarfPackageSections<Cow<'a, [u8]>>;
 
 /// `.dwo` files that are opened for one object. Each is mapped until the object is done with, and a
 /// process may have 65,530 mappings.
@@ -45,15 +40,6 @@ pub(crate) struct Places<'a> {
     pub(crate) folders: &'a [PathBuf],
 }
 
-/// What was found of some addresses.
-#[derive(Debug, Default)]
-pub(crate) struct Found {
-    /// The functions at each address, innermost first; empty where others must be asked.
-    pub(super) frames: Vec<Vec<Frame>>,
-    /// Files that would have told more.
-    pub(super) missing: Missing,
-}
-
 /// Files that were not found.
 #[derive(Debug, Default)]
 pub(crate) struct Missing {
@@ -63,39 +49,9 @@ pub(crate) struct Missing {
     pub(super) example: PathBuf,
 }
 
-/// Looks up the addresses that lie in units whose debug information is elsewhere. `None` when there
-/// are none.
-pub(super) fn found_at(
-    elf: &Elf,
-    places: &Places<'_>,
-    addrs: &[u64],
-    demangler: &mut Demangler,
-) -> Option<Found> {
-    // Bytes of the target that make the reader panic must not cost the measurement.
-    let found = catch_unwind(AssertUnwindSafe(|| {
-        if has_skeletons(elf) { resolve(elf, places, addrs, demangler) } else { None }
-    }));
-    found.ok().flatten()
-}
-
-/// Most objects have none, and are spared that all of their units are looked at once more.
-fn has_skeletons(elf: &Elf) -> bool {
-    // The addresses that the parts refer to.
-    if !elf.has_section(SectionId::DebugAddr.name()) {
-        return false;
-    }
-    let wanted = [SectionId::DebugInfo, SectionId::DebugAbbrev];
-    let sections = sections(elf, |id| wanted.contains(&id).then_some(id.name()));
-    let dwarf = sections.borrow(|bytes| reader(bytes));
-    let mut units = dwarf.units();
-    while let Ok(Some(header)) = units.next() {
-        if !matches!(header.type_(), UnitType::SplitCompilation(_))
-            && id_of(&dwarf, &header).is_some()
-        {
-            return true;
-        }
-    }
-    false
+/// Does this unit leave its debug information to another file?
+pub(super) fn is_skeleton(dwarf: &Dwarf<Reader<'_>>, header: &UnitHeader<Reader<'_>>) -> bool {
+    !matches!(header.type_(), UnitType::SplitCompilation(_)) && id_of(dwarf, header).is_some()
 }
 
 /// The id of a unit that is a skeleton or a part.
@@ -120,67 +76,26 @@ fn id_of(dwarf: &Dwarf<Reader<'_>>, header: &UnitHeader<Reader<'_>>) -> Option<D
     }
 }
 
-fn resolve(
-    elf: &Elf,
-    places: &Places<'_>,
-    addrs: &[u64],
-    demangler: &mut Demangler,
-) -> Option<Found> {
-    let main = sections(elf, |id| Some(id.name()));
-    // The context refers to these in the end, so they must outlive it.
-    let (packages, parts): (Vec<Elf>, BTreeMap<u64, Elf>);
-    let (of_packages, of_parts): (Vec<PackageSections<'_>>, BTreeMap<u64, Sections<'_>>);
-    let mut beside = Beside { packages: Vec::new(), parts: BTreeMap::new() };
-
-    let mut dwarf = main.borrow(|bytes| reader(bytes));
-    dwarf.populate_abbreviations_cache(AbbreviationsCacheStrategy::Duplicates);
-    let context = Context::from_dwarf(dwarf).ok()?;
-    let (wanted, is_split) = wanted(&context, addrs);
-    if wanted.is_empty() {
-        return None;
-    }
-
-    let files = package_paths(places.object).into_iter().flat_map(|path| (places.open)(&path));
-    packages = files.filter_map(|file| opened(&file)).collect();
-    of_packages = packages.iter().filter_map(of_package).collect();
-    let empty = EndianSlice::default();
-    let units = of_packages.iter().map(|package| package.borrow(|bytes| reader(bytes), empty));
-    beside.packages = units.filter_map(Result::ok).collect();
-
-    let parent = main.borrow(|bytes| reader(bytes));
-    let is_packaged = |id: u64| beside.packaged(DwoId(id), &parent).is_some();
-    let elsewhere: Vec<_> = wanted.iter().filter(|(id, _)| !is_packaged(**id)).collect();
-    let found = elsewhere.iter().take(MOST_PARTS);
-    let found = found.filter_map(|(id, path)| Some((**id, part(DwoId(**id), path, places)?)));
-    parts = found.collect();
-    of_parts = parts.iter().map(|(id, elf)| (*id, of_part(elf))).collect();
-    beside.parts = of_parts.iter().map(|(id, part)| (*id, part)).collect();
-
-    let frames = addrs.iter().zip(is_split).map(|(addr, is_split)| {
-        let frames = is_split.then(|| frames_at(&context, *addr, &beside, demangler)).flatten();
-        frames.unwrap_or_default()
-    });
-    let frames = frames.collect();
-    let missing: Vec<_> = elsewhere.iter().filter(|(id, _)| !parts.contains_key(id)).collect();
-    let example = missing.first().map(|(_, path)| path.to_path_buf()).unwrap_or_default();
-    Some(Found { frames, missing: Missing { count: missing.len(), example } })
-}
-
 /// Debug information that was found beside the object.
-struct Beside<'a> {
-    packages: Vec<DwarfPackage<Reader<'a>>>,
+#[derive(Default)]
+pub(super) struct Beside<'a> {
+    pub(super) packages: Vec<DwarfPackage<Reader<'a>>>,
     /// By their ids.
-    parts: BTreeMap<u64, &'a Sections<'a>>,
+    pub(super) parts: BTreeMap<u64, &'a Sections<'a>>,
 }
 
 impl<'a> Beside<'a> {
-    fn load(&self, wanted: &SplitDwarfLoad<Reader<'a>>) -> Option<Dwarf<Reader<'a>>> {
+    pub(super) fn load(&self, wanted: &SplitDwarfLoad<Reader<'a>>) -> Option<Dwarf<Reader<'a>>> {
         let id = wanted.dwo_id;
         self.packaged(id, &wanted.parent).or_else(|| {
             let mut dwarf = self.parts.get(&id.0)?.borrow(|bytes| reader(bytes));
             dwarf.make_dwo(&wanted.parent);
             begin_with(dwarf, id)
         })
+    }
+
+    pub(super) fn is_packaged(&self, id: u64, parent: &Dwarf<Reader<'a>>) -> bool {
+        self.packaged(DwoId(id), parent).is_some()
     }
 
     fn packaged(&self, id: DwoId, parent: &Dwarf<Reader<'a>>) -> Option<Dwarf<Reader<'a>>> {
@@ -191,7 +106,10 @@ impl<'a> Beside<'a> {
 
 /// The ids of the parts that tell of these addresses, and their paths; and for each address, whether
 /// it has one.
-fn wanted(context: &Context<Reader<'_>>, addrs: &[u64]) -> (BTreeMap<u64, PathBuf>, Vec<bool>) {
+pub(super) fn wanted(
+    context: &Context<Reader<'_>>,
+    addrs: &[u64],
+) -> (BTreeMap<u64, PathBuf>, Vec<bool>) {
     let mut wanted = BTreeMap::new();
     let is_split = addrs.iter().map(|addr| {
         let mut is_split = false;
@@ -209,6 +127,18 @@ fn wanted(context: &Context<Reader<'_>>, addrs: &[u64]) -> (BTreeMap<u64, PathBu
     });
     let is_split = is_split.collect();
     (wanted, is_split)
+}
+
+/// The packages beside the object.
+pub(super) fn packages(places: &Places<'_>) -> Vec<Elf> {
+    let files = package_paths(places.object).into_iter().flat_map(|path| (places.open)(&path));
+    files.filter_map(|file| opened(&file)).collect()
+}
+
+/// The files that have these units.
+pub(super) fn parts(wanted: &[(&u64, &PathBuf)], places: &Places<'_>) -> BTreeMap<u64, Elf> {
+    let found = wanted.iter().take(MOST_PARTS);
+    found.filter_map(|(id, path)| Some((**id, part(DwoId(**id), path, places)?))).collect()
 }
 
 /// Where a package may lie: where a debug file may, under the object's own name.
@@ -253,58 +183,10 @@ fn begin_with<'a>(mut dwarf: Dwarf<Reader<'a>>, id: DwoId) -> Option<Dwarf<Reade
     None
 }
 
-fn frames_at<'a>(
-    context: &Context<Reader<'a>>,
-    addr: u64,
-    beside: &Beside<'a>,
-    demangler: &mut Demangler,
-) -> Option<Vec<Frame>> {
-    let mut result = context.find_frames(addr);
-    let mut found = loop {
-        match result {
-            LookupResult::Output(found) => break found.ok()?,
-            LookupResult::Load { load: wanted, continuation } => {
-                result = continuation.resume(beside.load(&wanted).map(Arc::new));
-            }
-        }
-    };
-    let mut frames = Vec::new();
-    while let Some(frame) = found.next().ok()? {
-        let name = frame.function.as_ref().and_then(|name| name.raw_name().ok());
-        let at = frame.location.as_ref();
-        frames.push(Frame {
-            function: name.filter(|name| !name.is_empty()).map(|name| demangler.name(&name)),
-            object: None,
-            offset: 0,
-            address: 0,
-            file: at.and_then(|at| at.file).map(str::to_owned),
-            line: at.and_then(|at| at.line),
-            inlined: true,
-        });
-    }
-    let outermost = frames.last_mut()?;
-    outermost.inlined = false;
-    // What is not named here may have a symbol.
-    outermost.function.is_some().then_some(frames)
-}
-
-fn reader(bytes: &[u8]) -> Reader<'_> {
-    EndianSlice::new(bytes, LittleEndian)
-}
-
-fn sections<'a>(elf: &'a Elf, name: impl Fn(SectionId) -> Option<&'static str>) -> Sections<'a> {
-    let load = |id| Ok::<_, gimli::Error>(section(elf, name(id)));
-    DwarfSections::load(load).unwrap_or_default()
-}
-
-fn of_part(elf: &Elf) -> Sections<'_> {
+pub(super) fn of_part(elf: &Elf) -> Sections<'_> {
     sections(elf, SectionId::dwo_name)
 }
 
-fn of_package(elf: &Elf) -> Option<PackageSections<'_>> {
+pub(super) fn of_package(elf: &Elf) -> Option<PackageSections<'_>> {
     DwarfPackageSections::load(|id| Ok::<_, gimli::Error>(section(elf, id.dwo_name()))).ok()
-}
-
-fn section<'a>(elf: &'a Elf, name: Option<&str>) -> Cow<'a, [u8]> {
-    name.map(|name| compressed::section(elf, name)).unwrap_or_default()
 }

@@ -1,3 +1,4 @@
+mod cpp;
 mod debug_files;
 mod generated;
 mod split;

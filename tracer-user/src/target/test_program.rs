@@ -1,4 +1,4 @@
-//! Small C programs for the tests, compiled by the machine's `cc`.
+//! Small programs for the tests, compiled by the machine's `cc` and `c++`.
 
 use std::fs;
 use std::io::{BufRead as _, BufReader, Write as _};
@@ -36,12 +36,28 @@ impl Folder {
 
     /// Compiles `source` to the file `name`.
     pub(crate) fn compile(&self, name: &str, source: &str, flags: &[&str]) -> PathBuf {
-        let input = self.path(&format!("{name}.c"));
+        self.compile_by("cc", &format!("{name}.c"), source, name, flags)
+    }
+
+    /// The same in C++.
+    pub(crate) fn compile_cpp(&self, name: &str, source: &str, flags: &[&str]) -> PathBuf {
+        self.compile_by("c++", &format!("{name}.cpp"), source, name, flags)
+    }
+
+    fn compile_by(
+        &self,
+        compiler: &str,
+        input: &str,
+        source: &str,
+        name: &str,
+        flags: &[&str],
+    ) -> PathBuf {
+        let input = self.path(input);
         fs::write(&input, source).expect("the folder is writable");
         let output = self.path(name);
-        let mut cc = Command::new("cc");
-        cc.arg("-o").arg(&output).arg(&input).args(flags).current_dir(&self.0);
-        let done = cc.output().expect("a C compiler");
+        let mut command = Command::new(compiler);
+        command.arg("-o").arg(&output).arg(&input).args(flags).current_dir(&self.0);
+        let done = command.output().expect("a compiler");
         assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
         output
     }

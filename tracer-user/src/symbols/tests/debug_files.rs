@@ -29,7 +29,7 @@ pub(super) fn program(folder: &Folder, flags: &[&str]) {
     folder.compile("program", &source, &[&["-O1", "-g"], flags].concat());
 }
 
-fn objcopy(folder: &Folder, words: &[&str]) {
+pub(super) fn objcopy(folder: &Folder, words: &[&str]) {
     let done = Command::new("objcopy").args(words).current_dir(folder.path(".")).output();
     let done = done.expect("objcopy, which comes with the C compiler");
     assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
