@@ -6,6 +6,7 @@
 mod allocators;
 mod attach;
 mod containers;
+mod doctor;
 mod drive;
 mod endings;
 mod errors;
@@ -78,6 +79,7 @@ fn main() -> ExitCode {
         drive::TESTS,
         attach::TESTS,
         containers::TESTS,
+        doctor::TESTS,
         odd_targets::TESTS,
         scale::TESTS,
         harm::TESTS,

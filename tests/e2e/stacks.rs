@@ -19,7 +19,6 @@ crate::tests![
     [Bpf, C] objects_without_section_headers_are_walked_as_whole_ones,
     [Bpf, C] a_process_that_runs_already_gives_whole_stacks,
     [Bpf, C, Musl] a_c_library_without_tables_gives_what_can_be_had,
-    [Bpf, C, Musl] doctor_names_objects_without_tables,
     [Bpf, C] the_kernel_s_own_functions_in_a_process_are_walked_through,
     [Bpf, C] a_stack_of_too_many_frames_says_so,
     [Bpf, C] a_stack_that_breaks_says_where_and_why,
@@ -157,23 +156,6 @@ fn a_c_library_without_tables_gives_what_can_be_had() {
     let quality = &measured.session.stack_quality;
     let told = measured.session.notices.iter().any(|notice| notice.name == "broken-stacks");
     assert_eq!(told, quality.broken.stacks > 0, "{:?}", measured.session.notices);
-}
-
-fn doctor_names_objects_without_tables() {
-    let doctor = |program| {
-        let workload = Workload::start(&Program::new(program));
-        let run = Tool::new(["doctor", "-p", &workload.pid().to_string()]).run();
-        run.expect_code(0);
-        run.stdout
-    };
-    let usual = doctor(Build::c("keep.c").build());
-    let all = usual.lines().find(|line| line.starts_with("ok    stacks "));
-    let all = all.unwrap_or_else(|| panic!("nothing of stacks: {usual}"));
-    assert!(all.contains("3 of 3 objects have unwind tables: "), "{usual}");
-    assert!(!usual.contains("note  stacks"), "{usual}");
-    let musl = doctor(Build::musl("keep.c").build());
-    let note = musl.lines().find(|line| line.starts_with("note  stacks "));
-    assert!(note.is_some_and(|note| note.contains("musl")), "{musl}");
 }
 
 /// A signal that comes in the vDSO, after each of its first instructions.
