@@ -6,6 +6,7 @@
 mod allocators;
 mod attach;
 mod containers;
+mod debugger;
 mod drive;
 mod endings;
 mod errors;
@@ -73,6 +74,7 @@ fn main() -> ExitCode {
         languages::TESTS,
         interpreters::TESTS,
         stacks::TESTS,
+        debugger::TESTS,
         stepped::TESTS,
         packages::TESTS,
         drive::TESTS,
