@@ -6,6 +6,7 @@
 mod allocators;
 mod attach;
 mod containers;
+mod debugger;
 mod doctor;
 mod drive;
 mod endings;
@@ -74,6 +75,7 @@ fn main() -> ExitCode {
         languages::TESTS,
         interpreters::TESTS,
         stacks::TESTS,
+        debugger::TESTS,
         stepped::TESTS,
         packages::TESTS,
         drive::TESTS,

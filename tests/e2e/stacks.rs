@@ -2,7 +2,6 @@
 //! not says so.
 
 use std::path::Path;
-use std::process::Command;
 
 use outlive_tests::build::Build;
 use outlive_tests::measure::{Measured, measure, measure_running};
@@ -28,14 +27,13 @@ crate::tests![
     [Bpf, Cpp] cpp_without_frame_pointers_gives_whole_stacks,
     [Bpf, Rust] rust_without_tables_is_walked_by_frame_pointers,
     [Bpf, Rust] rust_without_frame_pointers_gives_whole_stacks,
-    [Bpf, C, Gdb] a_debugger_sees_the_same_functions,
 ];
 
 /// As distributions build programs.
-const USUAL: &[&str] = &["-O2", "-fomit-frame-pointer", "-pthread"];
+pub(crate) const USUAL: &[&str] = &["-O2", "-fomit-frame-pointer", "-pthread"];
 
 /// Every path, from the allocator's caller to where the program's own code begins.
-const PATHS: &[&[&str]] = &[
+pub(crate) const PATHS: &[&[&str]] = &[
     &["path_aa", "path_a", "batch"],
     &["path_bbb", "path_bb", "path_b", "batch"],
     &["on_signal", "<signal handler called>", "*", "raises", "batch"],
@@ -47,7 +45,7 @@ const PATHS: &[&[&str]] = &[
     &["on_edge", "edge", "shifted", "edges", "*"],
 ];
 
-fn paths(flags: &[&str]) -> Program {
+pub(crate) fn paths(flags: &[&str]) -> Program {
     Program::new(Build::c("paths.c").only_flags(flags).build())
 }
 
@@ -293,78 +291,4 @@ fn rust_without_tables_is_walked_by_frame_pointers() {
 
 fn rust_without_frame_pointers_gives_whole_stacks() {
     expect_boxes(&rust(&["-Cforce-frame-pointers=no", "-Cstrip=debuginfo"]));
-}
-
-/// The functions that gdb shows above a path's end, without what debug information of other objects
-/// would add: calls that were inlined.
-fn seen_by_gdb(program: &Path, function: &str) -> Vec<String> {
-    let output = Command::new("gdb")
-        .args(["-batch", "-nx", "-iex", "set debug-file-directory /nonexistent"])
-        .args(["-ex", "set backtrace past-main on", "-ex", "set print frame-arguments none"])
-        .args(["-ex", "handle SIGUSR1 nostop noprint pass"])
-        .args(["-ex", &format!("break {function}"), "-ex", "run < /dev/stdin", "-ex", "backtrace"])
-        .arg(program)
-        .env("GDBHISTFILE", "/dev/null")
-        .stdin(one_line())
-        .output()
-        .unwrap_or_else(|err| panic!("gdb: {err}"));
-    let text = String::from_utf8_lossy(&output.stdout);
-    let frames: Vec<String> = text
-        .lines()
-        .filter(|line| line.starts_with('#'))
-        .filter_map(called)
-        .map(str::to_owned)
-        .collect();
-    assert!(!frames.is_empty(), "{text}\n{}", String::from_utf8_lossy(&output.stderr));
-    frames
-}
-
-/// The function in a line such as `#1  0x000055… in batch ()`, `#0  path_aa ()` or
-/// `#5  <signal handler called>`.
-fn called(line: &str) -> Option<&str> {
-    let frame = line.split_once(' ')?.1.trim_start();
-    let called = match frame.split_once(" in ") {
-        Some((address, called)) if address.starts_with("0x") => called,
-        _ => frame,
-    };
-    if called.starts_with('<') { Some(called) } else { called.split([' ', '(', '.']).next() }
-}
-
-fn one_line() -> std::process::Stdio {
-    let (reader, mut writer) = std::io::pipe().unwrap_or_else(|err| panic!("pipe: {err}"));
-    std::io::Write::write_all(&mut writer, b"\n").unwrap_or_else(|err| panic!("pipe: {err}"));
-    reader.into()
-}
-
-fn a_debugger_sees_the_same_functions() {
-    let program = paths(USUAL);
-    let measured = measure(&program);
-    measured.expect_exact();
-    for path in PATHS {
-        let function = path[0];
-        if function == "generated" {
-            // Of code without a table gdb makes a frame too many.
-            continue;
-        }
-        let theirs = seen_by_gdb(&program.path, function);
-        let found = measured
-            .session
-            .stacks
-            .iter()
-            .find(|stack| functions(stack).first() == Some(&function));
-        let stack = found.unwrap_or_else(|| panic!("no {function}; {}", measured.story()));
-        let ours = functions(stack);
-        // What gdb calls functions of other objects depends on the aliases that they have.
-        let is_own = |name: &&&str| {
-            let own = ["main", "in_thread", "generated", "calls_generated", "sorts", "raises"];
-            own.contains(*name) || path.contains(*name)
-        };
-        let theirs: Vec<&str> = theirs.iter().map(String::as_str).collect();
-        assert_eq!(ours.len(), theirs.len(), "{path:?}: {ours:?}, {theirs:?}");
-        assert_eq!(
-            ours.iter().filter(is_own).collect::<Vec<_>>(),
-            theirs.iter().filter(is_own).collect::<Vec<_>>(),
-            "{path:?}"
-        );
-    }
 }

@@ -209,6 +209,8 @@ pub struct Frame {
     pub function: Option<String>,
     /// File of the program or library.
     pub object: Option<String>,
+    /// Within the instruction that the frame has not left, hexadecimal with `0x`.
+    pub address: String,
     /// Source file.
     pub file: Option<String>,
     /// Line in it.
