@@ -3,7 +3,7 @@
 #define FUNCTION(n)                                                                                \
     long function_##n(long (*next)(long, long), long a, long b) {                                  \
         long c = next(a, b), d = next(b, c);                                                       \
-        return next(c, d) + next(d, a) + b * c;                                                    \
+        return next(c, d) + next(d, a) + b * n;                                                    \
     }
 #define TEN(n)                                                                                     \
     FUNCTION(n##0) FUNCTION(n##1) FUNCTION(n##2) FUNCTION(n##3) FUNCTION(n##4)                     \
