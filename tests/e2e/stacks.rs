@@ -75,9 +75,16 @@ fn expect_paths(measured: &Measured) {
     measured.expect_exact();
     let stacks = &measured.session.stacks;
     for path in PATHS {
-        let found = stacks.iter().find(|stack| begins(&functions(stack), path));
-        let stack = found.unwrap_or_else(|| panic!("no {path:?}; {}", measured.story()));
-        assert_eq!(stack.end, "whole", "{path:?}; {}", measured.story());
+        let of_path = || stacks.iter().filter(|stack| functions(stack).first() == Some(&path[0]));
+        assert!(0 < of_path().count(), "no {path:?}; {}", measured.story());
+        for stack in of_path() {
+            let functions = functions(stack);
+            assert!(begins(&functions, path), "{path:?}: {functions:?}; {}", measured.story());
+            assert_eq!(stack.end, "whole", "{path:?}; {}", measured.story());
+            let n_mains = functions.iter().filter(|name| **name == "main").count();
+            let is_in_thread = ["in_thread", "edges"].iter().any(|name| functions.contains(name));
+            assert_eq!(n_mains, usize::from(!is_in_thread), "{functions:?}; {}", measured.story());
+        }
     }
     // The recursion is there as often as it was.
     let wide = stacks.iter().find(|stack| functions(stack).first() == Some(&"wide"));

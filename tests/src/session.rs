@@ -299,7 +299,8 @@ impl Process {
 }
 
 impl Stack {
-    fn amount(&self) -> Amount {
+    /// What it gained.
+    pub fn amount(&self) -> Amount {
         Amount { blocks: self.blocks, bytes: self.bytes }
     }
 }
