@@ -51,7 +51,7 @@ fn stacks_with<'a>(session: &'a Session, name: &'a str) -> impl Iterator<Item = 
 /// Is there a stack of which these functions are part, in this order from the innermost on, where the
 /// first `n_innermost` have nothing between them, and which reaches the start of its thread?
 #[track_caller]
-fn expect_order(measured: &Measured, n_innermost: usize, path: &[&str]) {
+pub(crate) fn expect_order(measured: &Measured, n_innermost: usize, path: &[&str]) {
     let is_it = |stack: &Stack| {
         let functions = stack.frames.iter().filter(|frame| !frame.inlined);
         let functions: Vec<_> = functions.map(|frame| frame.function.as_deref()).collect();

@@ -2,10 +2,11 @@
 //! not says so.
 
 use std::path::Path;
+use std::process::Command;
 
 use outlive_tests::build::Build;
-use outlive_tests::measure::{Measured, measure, measure_running};
-use outlive_tests::scratch::{Scratch, copy_without_section_headers};
+use outlive_tests::measure::{Measured, measure, measure_running, measure_with};
+use outlive_tests::scratch::{Scratch, copy_without_section_headers, workloads};
 use outlive_tests::session::Stack;
 use outlive_tests::tool::Tool;
 use outlive_tests::truth::Amount;
@@ -22,6 +23,7 @@ crate::tests![
     [Bpf, C] a_stack_of_too_many_frames_says_so,
     [Bpf, C] a_stack_that_breaks_says_where_and_why,
     [Bpf, C] trampolines_beside_code_with_frame_pointers_are_left,
+    [Bpf, C] calls_that_a_probe_sends_elsewhere_are_walked_through,
     [Bpf, C] functions_side_by_side_are_told_apart,
     [Bpf, Cpp] the_caller_of_new_is_there,
     [Bpf, Cpp] cpp_without_frame_pointers_gives_whole_stacks,
@@ -228,6 +230,23 @@ fn trampolines_beside_code_with_frame_pointers_are_left() {
     }
 }
 
+/// A probe on the end of a function puts an address of its own where the function returns to.
+fn calls_that_a_probe_sends_elsewhere_are_walked_through() {
+    let probe = "name=handle,alloc=handle_open(size=0),free=handle_close(ptr=0)";
+    let program = Program::new(Build::c("keeps_on_close.c").only_flags(USUAL).build());
+    let measured = measure_with(&["--probe", probe], &program);
+    measured.expect_exact_sites();
+    for caller in ["closes", "closes_deep"] {
+        let path = ["logs", "handle_close", caller, "*", "main"];
+        let stacks = measured.session.stacks.iter();
+        let found: Vec<_> = stacks.filter(|stack| begins(&functions(stack), &path)).collect();
+        let [stack] = found[..] else { panic!("{path:?}: {}", measured.story()) };
+        assert_eq!(stack.end, "whole", "{}", measured.story());
+    }
+    let quality = &measured.session.stack_quality;
+    assert_eq!(quality.broken.stacks, 0, "{quality:?}");
+}
+
 fn functions_side_by_side_are_told_apart() {
     for flags in [USUAL, &["-O2", "-fno-omit-frame-pointer", "-pthread"]] {
         let measured = measure(&Program::new(Build::c("adjacent.c").only_flags(flags).build()));
@@ -289,11 +308,49 @@ fn expect_boxes(measured: &Measured) {
 
 /// The standard library comes with tables; the program's own part has none.
 fn rust_without_tables_is_walked_by_frame_pointers() {
-    expect_boxes(&rust(&[
-        "-Cpanic=abort",
-        "-Cforce-frame-pointers=yes",
-        "-Cforce-unwind-tables=no",
-    ]));
+    let linker = workloads().join("rust/link_without_tables.sh");
+    let linker = format!("-Clinker={}", linker.display());
+    let flags = ["-Cpanic=abort", "-Cforce-frame-pointers=yes", &linker];
+    expect_boxes(&rust(&flags));
+    let flags = [&["--edition=2024", "-O"], &flags[..]].concat();
+    let program = Build::rust("calls.rs").only_flags(&flags).build();
+    for function in ["inner", "outer"] {
+        let addr = addr_of(&program, &format!("calls::{function}"));
+        assert!(!has_table(&program, addr), "{function} has a table");
+    }
+    let measured = measure(&Program::new(program));
+    measured.expect_exact_sites();
+    let inner = measured.session.stacks.iter();
+    let inner: Vec<_> = inner.filter(|stack| functions(stack).contains(&"calls::inner")).collect();
+    let [stack] = inner[..] else { panic!("{}", measured.story()) };
+    let functions = functions(stack);
+    let own: Vec<_> = functions.iter().filter(|name| name.starts_with("calls::")).collect();
+    assert_eq!(own, [&"calls::inner", &"calls::outer", &"calls::main"], "{functions:?}");
+    assert_eq!(stack.end, "whole", "{functions:?}");
+}
+
+/// What a program of the binary tools prints.
+fn printed(program: &str, words: &[&str], file: &Path) -> String {
+    let output = Command::new(program).args(words).arg(file).output();
+    let output = output.unwrap_or_else(|err| panic!("{program}: {err}"));
+    assert!(output.status.success(), "{program} {words:?}");
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+fn addr_of(program: &Path, function: &str) -> u64 {
+    let symbols = printed("nm", &["--demangle"], program);
+    let is_it = |line: &&str| line.split(' ').nth(2).is_some_and(|name| bare(name) == function);
+    let line = symbols.lines().find(is_it).unwrap_or_else(|| panic!("no {function}: {symbols}"));
+    u64::from_str_radix(line.split(' ').next().unwrap_or_default(), 16).unwrap()
+}
+
+/// Does an unwind table cover this address?
+fn has_table(program: &Path, addr: u64) -> bool {
+    let tables = printed("readelf", &["--wide", "--debug-dump=frames"], program);
+    let mut covered = tables.lines().filter_map(|line| line.split_once(" pc=")?.1.split_once(".."));
+    assert!(0 < covered.clone().count(), "the standard library has tables");
+    let number = |hex: &str| u64::from_str_radix(hex.trim(), 16).unwrap();
+    covered.any(|(start, end)| (number(start)..number(end)).contains(&addr))
 }
 
 fn rust_without_frame_pointers_gives_whole_stacks() {
