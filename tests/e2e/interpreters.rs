@@ -3,6 +3,7 @@
 use std::fs;
 
 use nix::sys::signal::{SIGCONT, SIGINT, SIGSTOP};
+use outlive_tests::build::python_extension;
 use outlive_tests::measure::{Measured, measure, measure_running};
 use outlive_tests::needs::python_root;
 use outlive_tests::process::{eventually, state};
@@ -12,10 +13,13 @@ use outlive_tests::session::{Frame, Stack};
 use outlive_tests::tool::Tool;
 use outlive_tests::workload::{Program, Workload};
 
+use crate::names::expect_order;
+
 crate::tests![
     [Bpf, Python] python_functions_from_its_first_instruction_on,
     [Bpf, Python] python_functions_of_a_process_that_runs_already,
     [Bpf, Python, Namespaces] python_functions_in_a_pid_namespace_of_another_user,
+    [Bpf, C, Python, PythonHeaders] an_extension_is_called_by_python_functions,
     [Bpf, Python312] functions_of_python_3_12,
     [Bpf, Python313, Namespaces] functions_of_python_3_13,
     [Bpf, Python314, Namespaces] functions_of_python_3_14,
@@ -137,6 +141,18 @@ fn python_functions_in_a_pid_namespace_of_another_user() {
 /// own.
 const COPIED: &str = "set -e\nmount -t tmpfs -o mode=755 none /mnt\ncp \"$1\"/*.py /mnt\n\
                       chmod 644 /mnt/*.py\nshift\nexec \"$@\"";
+
+fn an_extension_is_called_by_python_functions() {
+    let script = workloads().join("python/named.py").display().to_string();
+    let program = Program::new("/usr/bin/python3").arg(script);
+    let program = program.arg(python_extension().display().to_string());
+    for program in [program.clone(), program.arg("in-threads")] {
+        let measured = measure(&program);
+        measured.expect_exact_sites();
+        assert!(0 < measured.truth["leak_here"].bytes);
+        expect_order(&measured, 2, &["extension_leaks", "leak", "leak_here", "outer", "calls"]);
+    }
+}
 
 fn functions_of_python_3_12() {
     let python = outlive_tests::needs::python_3_12().unwrap();

@@ -6,6 +6,8 @@
 mod allocators;
 mod attach;
 mod containers;
+mod debugger;
+mod doctor;
 mod drive;
 mod endings;
 mod errors;
@@ -73,11 +75,13 @@ fn main() -> ExitCode {
         languages::TESTS,
         interpreters::TESTS,
         stacks::TESTS,
+        debugger::TESTS,
         stepped::TESTS,
         packages::TESTS,
         drive::TESTS,
         attach::TESTS,
         containers::TESTS,
+        doctor::TESTS,
         odd_targets::TESTS,
         scale::TESTS,
         harm::TESTS,

@@ -5,8 +5,8 @@ use std::path::Path;
 use std::process::Command;
 
 use outlive_tests::build::Build;
-use outlive_tests::measure::{Measured, measure, measure_running};
-use outlive_tests::scratch::{Scratch, copy_without_section_headers};
+use outlive_tests::measure::{Measured, measure, measure_running, measure_with};
+use outlive_tests::scratch::{Scratch, copy_without_section_headers, workloads};
 use outlive_tests::session::Stack;
 use outlive_tests::tool::Tool;
 use outlive_tests::truth::Amount;
@@ -19,24 +19,23 @@ crate::tests![
     [Bpf, C] objects_without_section_headers_are_walked_as_whole_ones,
     [Bpf, C] a_process_that_runs_already_gives_whole_stacks,
     [Bpf, C, Musl] a_c_library_without_tables_gives_what_can_be_had,
-    [Bpf, C, Musl] doctor_names_objects_without_tables,
     [Bpf, C] the_kernel_s_own_functions_in_a_process_are_walked_through,
     [Bpf, C] a_stack_of_too_many_frames_says_so,
     [Bpf, C] a_stack_that_breaks_says_where_and_why,
     [Bpf, C] trampolines_beside_code_with_frame_pointers_are_left,
+    [Bpf, C] calls_that_a_probe_sends_elsewhere_are_walked_through,
     [Bpf, C] functions_side_by_side_are_told_apart,
     [Bpf, Cpp] the_caller_of_new_is_there,
     [Bpf, Cpp] cpp_without_frame_pointers_gives_whole_stacks,
     [Bpf, Rust] rust_without_tables_is_walked_by_frame_pointers,
     [Bpf, Rust] rust_without_frame_pointers_gives_whole_stacks,
-    [Bpf, C, Gdb] a_debugger_sees_the_same_functions,
 ];
 
 /// As distributions build programs.
-const USUAL: &[&str] = &["-O2", "-fomit-frame-pointer", "-pthread"];
+pub(crate) const USUAL: &[&str] = &["-O2", "-fomit-frame-pointer", "-pthread"];
 
 /// Every path, from the allocator's caller to where the program's own code begins.
-const PATHS: &[&[&str]] = &[
+pub(crate) const PATHS: &[&[&str]] = &[
     &["path_aa", "path_a", "batch"],
     &["path_bbb", "path_bb", "path_b", "batch"],
     &["on_signal", "<signal handler called>", "*", "raises", "batch"],
@@ -48,7 +47,7 @@ const PATHS: &[&[&str]] = &[
     &["on_edge", "edge", "shifted", "edges", "*"],
 ];
 
-fn paths(flags: &[&str]) -> Program {
+pub(crate) fn paths(flags: &[&str]) -> Program {
     Program::new(Build::c("paths.c").only_flags(flags).build())
 }
 
@@ -78,9 +77,16 @@ fn expect_paths(measured: &Measured) {
     measured.expect_exact();
     let stacks = &measured.session.stacks;
     for path in PATHS {
-        let found = stacks.iter().find(|stack| begins(&functions(stack), path));
-        let stack = found.unwrap_or_else(|| panic!("no {path:?}; {}", measured.story()));
-        assert_eq!(stack.end, "whole", "{path:?}; {}", measured.story());
+        let of_path = || stacks.iter().filter(|stack| functions(stack).first() == Some(&path[0]));
+        assert!(0 < of_path().count(), "no {path:?}; {}", measured.story());
+        for stack in of_path() {
+            let functions = functions(stack);
+            assert!(begins(&functions, path), "{path:?}: {functions:?}; {}", measured.story());
+            assert_eq!(stack.end, "whole", "{path:?}; {}", measured.story());
+            let n_mains = functions.iter().filter(|name| **name == "main").count();
+            let is_in_thread = ["in_thread", "edges"].iter().any(|name| functions.contains(name));
+            assert_eq!(n_mains, usize::from(!is_in_thread), "{functions:?}; {}", measured.story());
+        }
     }
     // The recursion is there as often as it was.
     let wide = stacks.iter().find(|stack| functions(stack).first() == Some(&"wide"));
@@ -159,23 +165,6 @@ fn a_c_library_without_tables_gives_what_can_be_had() {
     assert_eq!(told, quality.broken.stacks > 0, "{:?}", measured.session.notices);
 }
 
-fn doctor_names_objects_without_tables() {
-    let doctor = |program| {
-        let workload = Workload::start(&Program::new(program));
-        let run = Tool::new(["doctor", "-p", &workload.pid().to_string()]).run();
-        run.expect_code(0);
-        run.stdout
-    };
-    let usual = doctor(Build::c("keep.c").build());
-    let all = usual.lines().find(|line| line.starts_with("ok    stacks "));
-    let all = all.unwrap_or_else(|| panic!("nothing of stacks: {usual}"));
-    assert!(all.contains("3 of 3 objects have unwind tables: "), "{usual}");
-    assert!(!usual.contains("note  stacks"), "{usual}");
-    let musl = doctor(Build::musl("keep.c").build());
-    let note = musl.lines().find(|line| line.starts_with("note  stacks "));
-    assert!(note.is_some_and(|note| note.contains("musl")), "{musl}");
-}
-
 /// A signal that comes in the vDSO, after each of its first instructions.
 fn the_kernel_s_own_functions_in_a_process_are_walked_through() {
     let measured = measure(&paths(USUAL).arg("vdso"));
@@ -241,6 +230,23 @@ fn trampolines_beside_code_with_frame_pointers_are_left() {
     }
 }
 
+/// A probe on the end of a function puts an address of its own where the function returns to.
+fn calls_that_a_probe_sends_elsewhere_are_walked_through() {
+    let probe = "name=handle,alloc=handle_open(size=0),free=handle_close(ptr=0)";
+    let program = Program::new(Build::c("keeps_on_close.c").only_flags(USUAL).build());
+    let measured = measure_with(&["--probe", probe], &program);
+    measured.expect_exact_sites();
+    for caller in ["closes", "closes_deep"] {
+        let path = ["logs", "handle_close", caller, "*", "main"];
+        let stacks = measured.session.stacks.iter();
+        let found: Vec<_> = stacks.filter(|stack| begins(&functions(stack), &path)).collect();
+        let [stack] = found[..] else { panic!("{path:?}: {}", measured.story()) };
+        assert_eq!(stack.end, "whole", "{}", measured.story());
+    }
+    let quality = &measured.session.stack_quality;
+    assert_eq!(quality.broken.stacks, 0, "{quality:?}");
+}
+
 fn functions_side_by_side_are_told_apart() {
     for flags in [USUAL, &["-O2", "-fno-omit-frame-pointer", "-pthread"]] {
         let measured = measure(&Program::new(Build::c("adjacent.c").only_flags(flags).build()));
@@ -302,87 +308,51 @@ fn expect_boxes(measured: &Measured) {
 
 /// The standard library comes with tables; the program's own part has none.
 fn rust_without_tables_is_walked_by_frame_pointers() {
-    expect_boxes(&rust(&[
-        "-Cpanic=abort",
-        "-Cforce-frame-pointers=yes",
-        "-Cforce-unwind-tables=no",
-    ]));
+    let linker = workloads().join("rust/link_without_tables.sh");
+    let linker = format!("-Clinker={}", linker.display());
+    let flags = ["-Cpanic=abort", "-Cforce-frame-pointers=yes", &linker];
+    expect_boxes(&rust(&flags));
+    let flags = [&["--edition=2024", "-O"], &flags[..]].concat();
+    let program = Build::rust("calls.rs").only_flags(&flags).build();
+    for function in ["inner", "outer"] {
+        let addr = addr_of(&program, &format!("calls::{function}"));
+        assert!(!has_table(&program, addr), "{function} has a table");
+    }
+    let measured = measure(&Program::new(program));
+    measured.expect_exact_sites();
+    let inner = measured.session.stacks.iter();
+    let inner: Vec<_> = inner.filter(|stack| functions(stack).contains(&"calls::inner")).collect();
+    let [stack] = inner[..] else { panic!("{}", measured.story()) };
+    let functions = functions(stack);
+    let own: Vec<_> = functions.iter().filter(|name| name.starts_with("calls::")).collect();
+    assert_eq!(own, [&"calls::inner", &"calls::outer", &"calls::main"], "{functions:?}");
+    assert_eq!(stack.end, "whole", "{functions:?}");
+}
+
+/// What a program of the binary tools prints.
+fn printed(program: &str, words: &[&str], file: &Path) -> String {
+    let output = Command::new(program).args(words).arg(file).output();
+    let output = output.unwrap_or_else(|err| panic!("{program}: {err}"));
+    assert!(output.status.success(), "{program} {words:?}");
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+fn addr_of(program: &Path, function: &str) -> u64 {
+    let symbols = printed("nm", &["--demangle"], program);
+    let is_it = |line: &&str| line.split(' ').nth(2).is_some_and(|name| bare(name) == function);
+    let line = symbols.lines().find(is_it).unwrap_or_else(|| panic!("no {function}: {symbols}"));
+    u64::from_str_radix(line.split(' ').next().unwrap_or_default(), 16).unwrap()
+}
+
+/// Does an unwind table cover this address?
+fn has_table(program: &Path, addr: u64) -> bool {
+    let tables = printed("readelf", &["--wide", "--debug-dump=frames"], program);
+    let mut covered = tables.lines().filter_map(|line| line.split_once(" pc=")?.1.split_once(".."));
+    assert!(0 < covered.clone().count(), "the standard library has tables");
+    let number = |hex: &str| u64::from_str_radix(hex.trim(), 16).unwrap();
+    covered.any(|(start, end)| (number(start)..number(end)).contains(&addr))
 }
 
 fn rust_without_frame_pointers_gives_whole_stacks() {
     expect_boxes(&rust(&["-Cforce-frame-pointers=no", "-Cstrip=debuginfo"]));
-}
-
-/// The functions that gdb shows above a path's end, without what debug information of other objects
-/// would add: calls that were inlined.
-fn seen_by_gdb(program: &Path, function: &str) -> Vec<String> {
-    let output = Command::new("gdb")
-        .args(["-batch", "-nx", "-iex", "set debug-file-directory /nonexistent"])
-        .args(["-ex", "set backtrace past-main on", "-ex", "set print frame-arguments none"])
-        .args(["-ex", "handle SIGUSR1 nostop noprint pass"])
-        .args(["-ex", &format!("break {function}"), "-ex", "run < /dev/stdin", "-ex", "backtrace"])
-        .arg(program)
-        .env("GDBHISTFILE", "/dev/null")
-        .stdin(one_line())
-        .output()
-        .unwrap_or_else(|err| panic!("gdb: {err}"));
-    let text = String::from_utf8_lossy(&output.stdout);
-    let frames: Vec<String> = text
-        .lines()
-        .filter(|line| line.starts_with('#'))
-        .filter_map(called)
-        .map(str::to_owned)
-        .collect();
-    assert!(!frames.is_empty(), "{text}\n{}", String::from_utf8_lossy(&output.stderr));
-    frames
-}
-
-/// The function in a line such as `#1  0x000055… in batch ()`, `#0  path_aa ()` or
-/// `#5  <signal handler called>`.
-fn called(line: &str) -> Option<&str> {
-    let frame = line.split_once(' ')?.1.trim_start();
-    let called = match frame.split_once(" in ") {
-        Some((address, called)) if address.starts_with("0x") => called,
-        _ => frame,
-    };
-    if called.starts_with('<') { Some(called) } else { called.split([' ', '(', '.']).next() }
-}
-
-fn one_line() -> std::process::Stdio {
-    let (reader, mut writer) = std::io::pipe().unwrap_or_else(|err| panic!("pipe: {err}"));
-    std::io::Write::write_all(&mut writer, b"\n").unwrap_or_else(|err| panic!("pipe: {err}"));
-    reader.into()
-}
-
-fn a_debugger_sees_the_same_functions() {
-    let program = paths(USUAL);
-    let measured = measure(&program);
-    measured.expect_exact();
-    for path in PATHS {
-        let function = path[0];
-        if function == "generated" {
-            // Of code without a table gdb makes a frame too many.
-            continue;
-        }
-        let theirs = seen_by_gdb(&program.path, function);
-        let found = measured
-            .session
-            .stacks
-            .iter()
-            .find(|stack| functions(stack).first() == Some(&function));
-        let stack = found.unwrap_or_else(|| panic!("no {function}; {}", measured.story()));
-        let ours = functions(stack);
-        // What gdb calls functions of other objects depends on the aliases that they have.
-        let is_own = |name: &&&str| {
-            let own = ["main", "in_thread", "generated", "calls_generated", "sorts", "raises"];
-            own.contains(*name) || path.contains(*name)
-        };
-        let theirs: Vec<&str> = theirs.iter().map(String::as_str).collect();
-        assert_eq!(ours.len(), theirs.len(), "{path:?}: {ours:?}, {theirs:?}");
-        assert_eq!(
-            ours.iter().filter(is_own).collect::<Vec<_>>(),
-            theirs.iter().filter(is_own).collect::<Vec<_>>(),
-            "{path:?}"
-        );
-    }
 }

@@ -139,7 +139,7 @@ impl Build {
     fn hash(&self) -> u64 {
         let mut hasher = DefaultHasher::new();
         (&self.compiler, &self.source, &self.output, &self.flags).hash(&mut hasher);
-        for file in [self.source.as_str(), "c/batch.h", "c/step.h"] {
+        for file in [self.source.as_str(), "c/batch.h", "c/step.h", "c/functions.h"] {
             let path = workloads().join(file);
             fs::read(&path)
                 .unwrap_or_else(|err| panic!("cannot read {}: {err}", path.display()))

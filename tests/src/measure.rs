@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use crate::process::Owned;
-use crate::session::Session;
+use crate::session::{Session, Stack};
 use crate::tool::{Run, Tool};
 use crate::truth::{Amount, Truth};
 use crate::workload::{Program, Workload, share};
@@ -134,6 +134,8 @@ impl Measured {
     pub fn expect_exact(&self) -> &Self {
         let total: Amount = self.truth.values().copied().sum();
         assert_eq!(self.session.total(), total, "total; {}", self.story());
+        let in_stacks: Amount = self.session.stacks.iter().map(Stack::amount).sum();
+        assert_eq!(in_stacks, total, "in all stacks; {}", self.story());
         self.expect_exact_sites();
         let (verdict, code) = if total.bytes > 0 { ("growth", 1) } else { ("pass", 0) };
         assert_eq!(self.session.verdict, verdict, "{}", self.story());

@@ -66,7 +66,7 @@ pub enum Need {
     Namespaces,
     /// `setcap`, of the package libcap2-bin.
     Capabilities,
-    /// `gdb`.
+    /// `gdb`, with Python in it.
     Gdb,
     /// `strace`.
     Strace,
@@ -129,7 +129,7 @@ impl Need {
             Self::Namespaces => runs("unshare", &["-m", "true"], "needs root and util-linux")
                 .and_then(|()| runs("setpriv", &["--version"], "install util-linux")),
             Self::Capabilities => runs("capsh", &["--print"], "install libcap2-bin"),
-            Self::Gdb => runs("gdb", &["--version"], "install gdb"),
+            Self::Gdb => runs("gdb", &["-nx", "-batch", "-ex", "python 0"], "install gdb"),
             Self::Strace => runs("strace", &["--version"], "install strace"),
             Self::SizedFree => has_sized_free(),
             Self::LargeMemory => large_memory(),

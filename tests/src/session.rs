@@ -209,6 +209,8 @@ pub struct Frame {
     pub function: Option<String>,
     /// File of the program or library.
     pub object: Option<String>,
+    /// Within the instruction that the frame has not left, hexadecimal with `0x`.
+    pub address: String,
     /// Source file.
     pub file: Option<String>,
     /// Line in it.
@@ -297,7 +299,8 @@ impl Process {
 }
 
 impl Stack {
-    fn amount(&self) -> Amount {
+    /// What it gained.
+    pub fn amount(&self) -> Amount {
         Amount { blocks: self.blocks, bytes: self.bytes }
     }
 }

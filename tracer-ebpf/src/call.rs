@@ -15,8 +15,8 @@ use tracer_common::{
 use crate::{
     config, count, emit,
     maps::{PARKED, SLOTS},
+    returns,
     target::{Caller, space_of},
-    task,
 };
 
 /// A call in flight.
@@ -237,5 +237,5 @@ fn returns_to_trampoline(sp: u64) -> bool {
     let Ok(return_addr) = (unsafe { bpf_probe_read_user(sp as *const u64) }) else {
         return false;
     };
-    task::probe_page().is_ok_and(|page| page != 0 && page == return_addr & !0xfff)
+    returns::is_replaced(return_addr)
 }

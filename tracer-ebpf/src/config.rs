@@ -39,6 +39,16 @@ globals! {
     MM_PROBE_PAGE, mm_probe_page: u64;
     /// Where that has the page's address.
     PROBE_PAGE_ADDR, probe_page_addr: u64;
+    /// Where `task_struct` has what is known of the thread's probes.
+    TASK_PROBES, task_probes: u64;
+    /// Where that has the latest call whose return is awaited.
+    PROBES_RETURN, probes_return: u64;
+    /// Where an awaited return has the one before it.
+    RETURN_NEXT, return_next: u64;
+    /// Where it has the place of the return address on the stack.
+    RETURN_PLACE, return_place: u64;
+    /// Where it has the return address that was there.
+    RETURN_ADDR, return_addr: u64;
     /// Device of the pid namespace that the target lives in, or zero for the initial one's ids.
     PID_NS_DEV, pid_ns_dev: u64;
     /// Inode of that namespace.

@@ -15,6 +15,7 @@ mod emit;
 mod hold;
 mod maps;
 mod mm;
+mod returns;
 mod stack;
 mod target;
 mod task;

@@ -193,8 +193,11 @@ pub fn probe_page() -> Result<u64, Count> {
 }
 
 /// A field of a kernel structure.
+///
+/// # Errors
+/// When it cannot be read.
 #[inline(always)]
-fn field<T>(base: u64, offset: u64) -> Result<T, Count> {
+pub fn field<T>(base: u64, offset: u64) -> Result<T, Count> {
     // SAFETY: the helper checks the address; every pattern of bits is one of the integers that are
     // asked for.
     unsafe { bpf_probe_read_kernel((base + offset) as *const T) }.map_err(|_| Count::ReadFailed)

@@ -5,6 +5,7 @@
 
 mod frames;
 mod memleak;
+mod objects;
 mod pairs;
 mod parts;
 
@@ -63,6 +64,7 @@ pub(crate) fn run(workspace: &Workspace) -> Result<ExitCode> {
     println!("\noutlive lost {n_lost} records.");
     parts::print(workspace, &shallow, &dir)?;
     frames::print(workspace, memleak.as_ref(), &dir)?;
+    objects::print(workspace, &dir)?;
     Ok(ExitCode::SUCCESS)
 }
 

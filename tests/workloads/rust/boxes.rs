@@ -6,13 +6,15 @@
 
 use std::fs::{File, OpenOptions};
 use std::io::{Read as _, Write as _};
+use std::num::Wrapping;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread;
 use std::time::Duration;
 
 #[inline(never)]
-fn forgets() {
-    std::mem::forget(std::hint::black_box(Vec::<u8>::with_capacity(1000)));
+fn forgets<T>() {
+    assert_eq!(size_of::<T>(), 1);
+    std::mem::forget(std::hint::black_box(Vec::<T>::with_capacity(1000)));
 }
 
 #[inline(never)]
@@ -69,7 +71,7 @@ fn main() {
     while input.read(&mut byte).expect("standard input is open") == 1 {
         batch += 1;
         for _ in 0..100 {
-            forgets();
+            forgets::<Wrapping<u8>>();
         }
         send.send((0..1000).map(|size| Vec::with_capacity(size + 1)).collect()).expect("worker");
         finished.recv().expect("the worker answers");

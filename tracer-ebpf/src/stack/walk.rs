@@ -16,7 +16,10 @@ use super::{
     recent::{self, Recent},
     table, window,
 };
-use crate::maps::{RULES, Scratch};
+use crate::{
+    maps::{RULES, Scratch},
+    returns::{self, Return, is_replaced},
+};
 
 /// Where a walk begins.
 #[derive(Clone, Copy)]
@@ -61,6 +64,8 @@ pub struct State {
     /// How often rules had been changed when it began.
     changes: u64,
     hash: StackHash,
+    /// Without the last frame.
+    hash_before: StackHash,
     n_frames: u64,
 }
 
@@ -96,6 +101,7 @@ pub fn walk(walk: &mut Walk<'_>, space: u64, start: Start, sp: u64, fp: u64) {
         row: 0,
         changes: recent::changes(),
         hash: StackHash::new().with(space),
+        hash_before: StackHash::new(),
         n_frames: 0,
     };
     let is_readable = match start {
@@ -118,7 +124,8 @@ pub fn walk(walk: &mut Walk<'_>, space: u64, start: Start, sp: u64, fp: u64) {
         // SAFETY: the callback takes what is passed to it, and the helper calls it only while
         // `walk` lives.
         unsafe {
-            bpf_loop(MAX_FRAMES as u32 + 1, step as *mut c_void, (&raw mut *walk).cast(), 0);
+            let rounds = MAX_FRAMES as u32 + 1 + returns::MOST;
+            bpf_loop(rounds, step as *mut c_void, (&raw mut *walk).cast(), 0);
         }
     }
     walk.scratch.head.hash = walk.scratch.walk.hash.finish();
@@ -129,12 +136,17 @@ pub fn walk(walk: &mut Walk<'_>, space: u64, start: Start, sp: u64, fp: u64) {
 const NEXT: i64 = 0;
 const STOP: i64 = 1;
 
-/// Leaves one frame. The round after the last that fits only finds out that there is another.
+/// Leaves one frame, or puts its return address right. The round after the last that fits only finds
+/// out that there is another.
 extern "C" fn step(_round: u32, walk: *mut c_void) -> i64 {
     // SAFETY: the pointer is what `walk` passed, which lives while the helper runs.
     let walk = unsafe { &mut *walk.cast::<Walk<'_>>() };
     let word = walk.rule();
-    let Some(rule) = Rule::unpack(word) else { return walk.ends(StackEnd::Unfinished) };
+    let rule = Rule::unpack(word);
+    if rule.is_none_or(|rule| matches!(rule.kind, RuleKind::Unknown)) && walk.put_right() {
+        return NEXT;
+    }
+    let Some(rule) = rule else { return walk.ends(StackEnd::Unfinished) };
     let State { sp, fp, context, .. } = walk.scratch.walk;
     walk.scratch.walk.context = 0;
     let base = match rule.kind {
@@ -219,6 +231,30 @@ impl Walk<'_> {
         }
     }
 
+    /// Takes the return address that a call left, where the kernel has put another in its place.
+    /// Answers `false` when it has not.
+    #[inline(never)]
+    fn put_right(&mut self) -> bool {
+        let State { return_addr, sp, n_frames, hash_before, .. } = self.scratch.walk;
+        if n_frames == 0 || !is_replaced(return_addr) {
+            return false;
+        }
+        let mut search = Search { next: Return::latest(), place: sp.wrapping_sub(8), found: 0 };
+        // SAFETY: the callback takes what is passed to it, and the helper calls it only while
+        // `search` lives.
+        unsafe {
+            let search = (&raw mut search).cast();
+            bpf_loop(returns::MOST, look_at_return as *mut c_void, search, 0);
+        }
+        if search.found == 0 {
+            return false;
+        }
+        self.scratch.walk.hash = hash_before;
+        self.scratch.walk.n_frames = n_frames - 1;
+        self.take(search.found);
+        true
+    }
+
     #[inline(always)]
     fn take(&mut self, return_addr: u64) {
         let state = &mut self.scratch.walk;
@@ -226,6 +262,7 @@ impl Walk<'_> {
         // SAFETY: reads a field of a valid reference; volatile, as the window's index is.
         let index = unsafe { (&raw const state.n_frames).read_volatile() } as usize;
         if index < MAX_FRAMES {
+            state.hash_before = state.hash;
             state.hash = state.hash.with(return_addr);
             state.n_frames = index as u64 + 1;
             self.scratch.frames[index] = return_addr;
@@ -237,4 +274,24 @@ impl Walk<'_> {
         self.scratch.head.end = end as u32;
         STOP
     }
+}
+
+/// Looking for what lay at a place of the stack.
+struct Search {
+    next: Option<Return>,
+    place: u64,
+    /// The return address; zero until it is found.
+    found: u64,
+}
+
+extern "C" fn look_at_return(_round: u32, search: *mut c_void) -> i64 {
+    // SAFETY: the pointer is what `put_right` passed, which lives while the helper runs.
+    let search = unsafe { &mut *search.cast::<Search>() };
+    let Some(one) = search.next else { return STOP };
+    if one.place() == Some(search.place) {
+        search.found = one.addr().unwrap_or(0);
+        return STOP;
+    }
+    search.next = one.next();
+    NEXT
 }

@@ -35,6 +35,21 @@ pub fn word(walk: &mut Walk<'_>, addr: u64) -> Option<u64> {
     Some(walk.scratch.window[index])
 }
 
+/// Puts a word in the place of another, if that is in the window.
+#[inline(always)]
+pub fn replace(walk: &mut Walk<'_>, addr: u64, word: u64) {
+    let state = &mut walk.scratch.walk;
+    let distance = addr.wrapping_sub(state.window_start);
+    if addr & 7 != 0 || distance >= state.window_len {
+        return;
+    }
+    state.index = distance >> 3;
+    let index = forgotten(&raw const state.index) as usize;
+    if index < N_WORDS {
+        walk.scratch.window[index] = word;
+    }
+}
+
 /// Moves the window to where this word is in it.
 #[inline(never)]
 fn reach(walk: &mut Walk<'_>, addr: u64) -> bool {

@@ -1,14 +1,24 @@
 //! `outlive doctor`: can this machine trace, can this process be traced, and at what cost?
 //! Asks the same questions in the same way as a measurement does.
 
-use std::fmt::{Display, Write as _};
+use std::{
+    fmt::{Display, Write as _},
+    io::{self, IsTerminal as _},
+    time::Duration,
+};
 
-use super::{args::DoctorArgs, exit, print};
+use super::{args::DoctorArgs, exit, messages, print};
 use crate::{
     chain::chain,
     exit::PASS,
     probes::{LoadPlan, Probes, rights},
-    report::escape,
+    report::{
+        escape,
+        model::{Share, StackQuality},
+        wrap::wrap,
+    },
+    session::{TraceOptions, Trial, trial},
+    symbols::demangle::demangle,
     target::{
         allocators::{AllocatorObject, Allocators},
         process::{Process, kernel_release},
@@ -23,9 +33,28 @@ const NOBODY: u32 = 0;
 /// What a row of an unwind table takes in the kernel.
 const ROW_BYTES: usize = size_of::<tracer_common::unwind::Row>();
 
+/// How long a process is traced to see its stacks.
+const TRIAL: Duration = Duration::from_secs(1);
+/// How it is traced then: alone.
+const TRIAL_OPTIONS: TraceOptions = TraceOptions {
+    ring_bytes: 16 << 20,
+    min_size: 0,
+    warmup: 0,
+    custom: Vec::new(),
+    follow: false,
+    hold: false,
+    pause: false,
+    libraries: Vec::new(),
+};
+
+/// Columns before what was found.
+const INDENT: usize = 18;
+
 struct Report {
     text: String,
     code: u8,
+    /// Columns of a line. As many as there are for who is no person.
+    width: usize,
 }
 
 impl Report {
@@ -45,13 +74,16 @@ impl Report {
     }
 
     fn line(&mut self, mark: &str, what: &str, found: &str) {
+        let found = escape::terminal(found);
+        let lines = wrap(&found, self.width, INDENT, INDENT).join(&format!("\n{:INDENT$}", ""));
         // Writing into a string does not fail.
-        let _ = writeln!(self.text, "{mark}  {what:<11} {}", escape::terminal(found));
+        let _ = writeln!(self.text, "{mark}  {what:<11} {lines}");
     }
 }
 
 pub(super) fn run(args: &DoctorArgs) -> anyhow::Result<u8> {
-    let mut report = Report { text: String::new(), code: PASS };
+    let width = if io::stdout().is_terminal() { messages::width() } else { usize::MAX };
+    let mut report = Report { text: String::new(), code: PASS, width };
     machine(&mut report);
     if let Some(pid) = args.pid
         && let Err(error) = target(&mut report, pid)
@@ -102,10 +134,11 @@ fn target(report: &mut Report, pid: u32) -> anyhow::Result<()> {
     report.good(
         "target",
         format!(
-            "{} (process {}, {} threads)",
+            "{} (process {}, {} {})",
             process.exe.display(),
             process.pid,
-            status.n_threads
+            status.n_threads,
+            if status.n_threads == 1 { "thread" } else { "threads" }
         ),
     );
     if status.is_stopped() {
@@ -118,14 +151,17 @@ fn target(report: &mut Report, pid: u32) -> anyhow::Result<()> {
     for object in allocators.unreadable() {
         report.note("unreadable", format!("{}: {}", object.path, object.reason));
     }
-    stacks(report, &process);
+    tables(report, &process);
+    if report.code == PASS && !status.is_stopped() {
+        stacks(report, &trial(pid, TRIAL, &TRIAL_OPTIONS)?);
+    }
     Ok(())
 }
 
-fn stacks(report: &mut Report, process: &Process) {
+fn tables(report: &mut Report, process: &Process) {
     let Survey { n_objects, n_rows, bare } = Survey::of(process);
     report.good(
-        "stacks",
+        "tables",
         format!(
             "{} of {n_objects} objects have unwind tables: {n_rows} rows of {ROW_BYTES} bytes",
             n_objects - bare.len(),
@@ -133,7 +169,7 @@ fn stacks(report: &mut Report, process: &Process) {
     );
     for (name, share) in bare {
         report.note(
-            "stacks",
+            "tables",
             format!(
                 "{name} has unwind tables for {:.0} % of its code; in the rest stacks are whole \
                  only where frame pointers are kept",
@@ -143,15 +179,45 @@ fn stacks(report: &mut Report, process: &Process) {
     }
 }
 
+/// How far the stacks of a short look were walked, and what is at fault where they break.
+fn stacks(report: &mut Report, trial: &Trial) {
+    let StackQuality { whole, depth_limit, broken, broken_in } = &trial.quality;
+    let n_stacks = whole.stacks + depth_limit.stacks + broken.stacks;
+    let length = TRIAL.as_secs();
+    if n_stacks == 0 {
+        return report.note("stacks", format!("nothing was allocated within {length} s"));
+    }
+    // Not rounded up to a hundred.
+    let percent = |share: &Share| (share.stacks * 1000 / n_stacks) as f64 / 10.0;
+    report.good(
+        "stacks",
+        format!(
+            "{n_stacks} within {length} s: {} whole ({:.1} %), {} at the depth limit, {} broken",
+            whole.stacks,
+            percent(whole),
+            depth_limit.stacks,
+            broken.stacks
+        ),
+    );
+    for place in broken_in {
+        let object = place.object.as_deref().unwrap_or("code of no file");
+        let found = format!("{} break in {object}: {}", place.share.stacks, place.reason.words());
+        report.note("stacks", found);
+    }
+    if trial.has_losses {
+        report.note("stacks", "events were lost, so there may be other stacks");
+    }
+}
+
 fn describe(report: &mut Report, object: &AllocatorObject) {
-    let names = object.functions.iter().map(|function| function.names.join("="));
+    let names = object.functions.iter().map(|function| called(&function.names));
     report.good(
         "allocator",
         format!("{}: {}", object.path.display(), names.collect::<Vec<_>>().join(" ")),
     );
     let slow = object.functions.iter().filter(|function| function.site.cost == Cost::SingleStepped);
     let slow: Vec<_> = slow
-        .map(|function| format!("{} ({})", function.names.join("="), function.site.instruction))
+        .map(|function| format!("{} ({})", called(&function.names), function.site.instruction))
         .collect();
     if !slow.is_empty() {
         report.note(
@@ -163,6 +229,11 @@ fn describe(report: &mut Report, object: &AllocatorObject) {
         );
     }
     for function in &object.untraceable {
-        report.note("untraceable", format!("{}: {}", function.names.join("="), function.reason));
+        report.note("untraceable", format!("{}: {}", called(&function.names), function.reason));
     }
+}
+
+/// A function by all its names.
+fn called(names: &[String]) -> String {
+    names.iter().map(|name| demangle(name)).collect::<Vec<_>>().join("=")
 }

@@ -34,6 +34,16 @@ pub(super) struct Fields {
     pub(super) mm_probe_page: u64,
     /// Of that, the page's address.
     pub(super) probe_page_addr: u64,
+    /// Of a task, what is known of its probes.
+    pub(super) task_probes: u64,
+    /// Of that, the latest call whose return is awaited.
+    pub(super) probes_return: u64,
+    /// Of an awaited return, the one before it.
+    pub(super) return_next: u64,
+    /// Of an awaited return, where on the stack the return address lies.
+    pub(super) return_place: u64,
+    /// Of an awaited return, the return address that lay there.
+    pub(super) return_addr: u64,
 }
 
 /// Those of the kernel that runs.
@@ -51,6 +61,11 @@ pub(super) fn fields() -> Result<Fields, ProbeError> {
         task_exit_code: field("task_struct", "exit_code")?,
         mm_probe_page: field("mm_struct", "uprobes_state")? + field("uprobes_state", "xol_area")?,
         probe_page_addr: field("xol_area", "vaddr")?,
+        task_probes: field("task_struct", "utask")?,
+        probes_return: field("uprobe_task", "return_instances")?,
+        return_next: field("return_instance", "next")?,
+        return_place: field("return_instance", "stack")?,
+        return_addr: field("return_instance", "orig_ret_vaddr")?,
     })
 }
 

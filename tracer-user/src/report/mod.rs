@@ -21,6 +21,7 @@ mod quality;
 mod shorten;
 pub mod terminal;
 pub mod widths;
+pub(crate) mod wrap;
 
 #[cfg(test)]
 mod golden;

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use self::named::Named;
 use super::group::{self, GroupBy, Row};
 use super::model::{Frame, Holds, Mapping, Session, StackQuality, Verdict};
+use super::wrap::wrap;
 use super::{Options, apart, escape, memory, names, processes, widths};
 use crate::units::{human_bytes, human_bytes_f64, human_change};
 
@@ -18,8 +19,8 @@ const NARROWEST: usize = 50;
 /// Deepest generation that is moved to the right.
 const MOST_INDENTS: usize = 8;
 
-/// Units that [`crate::units`] puts behind a number for people.
-const UNITS: [&str; 7] = ["B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
+/// Before the later lines of a text.
+const INDENT: &str = "  ";
 
 /// The result of a session whose files are in `folder`.
 pub fn render(session: &Session, folder: &Path, options: &Options) -> String {
@@ -309,21 +310,12 @@ impl Text {
 
     /// The text after a styled word, broken at spaces, later lines indented.
     fn wrapped(&mut self, word: &str, style: Style, text: &str) {
-        let mut used = widths::of(word);
-        let mut line = self.paint(style, word);
-        for (place, part) in unbroken(&escape::terminal(text)).iter().enumerate() {
-            let width = widths::of(part);
-            if 0 < place && self.width <= used + width {
-                self.line(&line);
-                line = format!("  {part}");
-                used = 2 + width;
-            } else {
-                let space = if 0 < place { " " } else { "" };
-                line = line + space + part;
-                used += space.len() + width;
-            }
+        let text = escape::terminal(text);
+        let lines = wrap(&text, self.width, widths::of(word), INDENT.len());
+        let word = self.paint(style, word);
+        for (place, line) in lines.iter().enumerate() {
+            self.line(&format!("{}{line}", if place == 0 { &word } else { INDENT }));
         }
-        self.line(&line);
     }
 
     fn paint(&self, style: Style, text: &str) -> String {
@@ -332,20 +324,6 @@ impl Text {
             false => text.to_owned(),
         }
     }
-}
-
-/// The words of a text, a number and its unit as one.
-fn unbroken(text: &str) -> Vec<String> {
-    let mut parts: Vec<String> = Vec::new();
-    for part in text.split(' ') {
-        match parts.last_mut() {
-            Some(last) if UNITS.contains(&part.trim_end_matches([';', ','])) => {
-                *last = format!("{last} {part}");
-            }
-            Some(_) | None => parts.push(part.to_owned()),
-        }
-    }
-    parts
 }
 
 fn figures(row: &Row<'_>) -> [String; 3] {

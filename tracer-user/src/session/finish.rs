@@ -135,7 +135,9 @@ impl Folder {
         };
         let changed = tracer.batches().changed_stacks();
         let progress = Progress::line(plan.progress);
-        progress.stage(format!("naming {} stacks", changed.len()));
+        let n_changed = changed.len();
+        progress
+            .stage(format!("naming {n_changed} stack{}", if n_changed == 1 { "" } else { "s" }));
         session.stacks = stacks(tracer, &changed);
         session.mappings = merge::mappings(mappings(tracer));
         processes::name_makers(tracer, &mut session.processes);

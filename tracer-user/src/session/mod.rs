@@ -15,6 +15,7 @@ mod stack_quality;
 mod start;
 mod test;
 mod tracer;
+mod trial;
 mod watch;
 
 use std::{ffi::OsString, path::PathBuf, time::Duration};
@@ -23,6 +24,7 @@ pub use drive::DriveError;
 pub use finish::Finished;
 pub use test::test;
 pub use tracer::{Holds, Member, TraceOptions, Tracer};
+pub use trial::{Trial, trial};
 pub use watch::{attach, run};
 
 use crate::growth::Budget;

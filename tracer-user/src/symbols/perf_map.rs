@@ -155,6 +155,10 @@ mod tests {
             1000 10 \xff\x1b\n1000 10 half a line without its en";
         assert_eq!(names(map, &[0x1000]), [(0x1000, "half a line without its en".to_owned())]);
         assert_eq!(names(b"1000 10 a\xffb\n", &[0x1000]), [(0x1000, "a\u{fffd}b".to_owned())]);
+        // What a name holds beside is for those who show it to make harmless.
+        let map = b"1000 10 a\x1bb;<x>&\"y\"\n2000 10 c\0d\n";
+        let odd = [(0x1000, "a\x1bb;<x>&\"y\"".to_owned()), (0x2000, "c\0d".to_owned())];
+        assert_eq!(names(map, &[0x1000, 0x2000]), odd);
     }
 
     proptest! {

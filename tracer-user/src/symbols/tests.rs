@@ -4,6 +4,7 @@ mod generated;
 mod split;
 
 use std::fs;
+use std::process::Command;
 
 use super::*;
 use crate::target::elf::{Elf, Table};
@@ -128,7 +129,7 @@ fn renamed(name: &[u8]) -> Vec<Frame> {
     );
     folder.compile("program", &source, &["-O1"]);
     let rename = [b"leak_here=", name].concat();
-    let mut objcopy = std::process::Command::new("objcopy");
+    let mut objcopy = Command::new("objcopy");
     objcopy.arg("--redefine-sym").arg(std::ffi::OsStr::from_bytes(&rename));
     let done = objcopy.arg(folder.path("program")).status().expect("objcopy");
     assert!(done.success());
@@ -215,6 +216,25 @@ fn a_place_behind_every_symbol_is_object_and_offset() {
     assert_eq!(functions(&frames), ["?"]);
     assert!(frames[0].object.as_deref().is_some_and(|name| name.ends_with("/stripped.so")));
     assert!((0x1000..0x10000).contains(&frames[0].offset), "{:#x}", frames[0].offset);
+}
+
+#[test]
+fn a_symbol_without_a_size_names_nothing_behind_it() {
+    let folder = Folder::new();
+    let source = format!(
+        "{SINK}\n\
+         __asm__(\".type tiny, @function\\ntiny: ret\");\n\
+         __attribute__((noinline)) static void hidden(void) {{ sink(); __asm__(\"\"); }}\n\
+         int main(void) {{ hidden(); getchar(); return 0; }}\n"
+    );
+    let file = folder.compile("program", &source, &["-O1", "-fno-toplevel-reorder"]);
+    let strip = Command::new("objcopy").arg("--strip-symbol=hidden").arg(&file).status();
+    assert!(strip.expect("objcopy").success());
+    let bytes = fs::read(&file).expect("the program");
+    assert!(bytes.windows(6).any(|name| name == b"\0tiny\0"), "the symbol is there");
+    let mut program = folder.start("program");
+    let frames = names(&program.process(), program.addr());
+    assert_eq!(functions(&frames), ["?"]);
 }
 
 #[test]

@@ -52,7 +52,8 @@ pub enum ProcessError {
     /// Somebody else's process.
     #[error(
         "process {pid} belongs to user {owner} or holds rights of its own, and may not be \
-         inspected by this user; run outlive as root"
+         inspected by this user; run outlive as root (where root may not either, a security module \
+         or a container forbids it)"
     )]
     Denied {
         /// The pid.

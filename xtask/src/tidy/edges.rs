@@ -70,8 +70,8 @@ const EVERYTHING_BELOW_SESSION: &[&str] = &[
 
 /// Words in, exit codes out: the errors of the edge decide the code, and `doctor` asks it.
 const EVERYTHING_BELOW_CLI: &[&str] = &[
-    "chain", "control", "exit", "growth", "probes", "report", "session", "target", "units",
-    "unwind",
+    "chain", "control", "exit", "growth", "probes", "report", "session", "symbols", "target",
+    "units", "unwind",
 ];
 
 /// Crates that only some modules may know.
