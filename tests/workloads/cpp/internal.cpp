@@ -29,11 +29,18 @@ struct Pool {
 
 namespace green {
 namespace {
-inline __attribute__((always_inline)) void step() { take(16); }
+inline __attribute__((always_inline)) void step() {
+    take(16);
+    // So that it is not left before the call, here and above.
+    asm("");
+}
 }
 }
 
-extern "C" NOINLINE void around() { green::step(); }
+extern "C" NOINLINE void around() {
+    green::step();
+    asm("");
+}
 
 static NOINLINE void batch(int) {
     for (int i = 0; i < 50; i++) {
