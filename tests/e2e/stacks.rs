@@ -24,6 +24,7 @@ crate::tests![
     [Bpf, C] a_stack_that_breaks_says_where_and_why,
     [Bpf, C] trampolines_beside_code_with_frame_pointers_are_left,
     [Bpf, C] calls_that_a_probe_sends_elsewhere_are_walked_through,
+    [Bpf, C] a_call_that_never_returned_is_no_caller,
     [Bpf, C] functions_side_by_side_are_told_apart,
     [Bpf, Cpp] the_caller_of_new_is_there,
     [Bpf, Cpp] cpp_without_frame_pointers_gives_whole_stacks,
@@ -245,6 +246,21 @@ fn calls_that_a_probe_sends_elsewhere_are_walked_through() {
     }
     let quality = &measured.session.stack_quality;
     assert_eq!(quality.broken.stacks, 0, "{quality:?}");
+}
+
+/// The kernel awaits its return still, at a place of the stack that is another call's.
+fn a_call_that_never_returned_is_no_caller() {
+    let probe = "name=handle,alloc=handle_open(size=0),free=handle_close(ptr=0)";
+    let program = Program::new(Build::c("jumps_on_close.c").only_flags(USUAL).build());
+    let measured = measure_with(&["--probe", probe], &program);
+    measured.expect_exact_sites();
+    let stacks = measured.session.stacks.iter();
+    let found: Vec<_> = stacks.filter(|stack| functions(stack).contains(&"logs")).collect();
+    assert!(!found.is_empty(), "{}", measured.story());
+    for stack in found {
+        let functions = functions(stack);
+        assert!(begins(&functions, &["logs", "", "works", "*", "main"]), "{functions:?}");
+    }
 }
 
 fn functions_side_by_side_are_told_apart() {

@@ -112,7 +112,7 @@ extern "C" fn replace(_round: u32, replacing: *mut c_void) -> i64 {
     let replacing = unsafe { &mut *replacing.cast::<Replacing<'_, '_>>() };
     let Some(one) = replacing.next else { return 1 };
     if let (Some(place), Some(addr)) = (one.place(), one.addr()) {
-        window::replace(replacing.walk, place, addr);
+        window::put_right(replacing.walk, place, addr);
     }
     replacing.next = one.next();
     0

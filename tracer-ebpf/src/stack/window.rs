@@ -8,7 +8,7 @@ use core::ffi::c_void;
 use aya_ebpf::helpers::generated::bpf_probe_read_user;
 
 use super::walk::Walk;
-use crate::maps::WINDOW;
+use crate::{maps::WINDOW, returns::is_replaced};
 
 const PAGE: u64 = 4096;
 const N_WORDS: usize = WINDOW / 8;
@@ -35,9 +35,9 @@ pub fn word(walk: &mut Walk<'_>, addr: u64) -> Option<u64> {
     Some(walk.scratch.window[index])
 }
 
-/// Puts a word in the place of another, if that is in the window.
+/// Puts a return address in the place of the kernel's, if that is in the window.
 #[inline(always)]
-pub fn replace(walk: &mut Walk<'_>, addr: u64, word: u64) {
+pub fn put_right(walk: &mut Walk<'_>, addr: u64, return_addr: u64) {
     let state = &mut walk.scratch.walk;
     let distance = addr.wrapping_sub(state.window_start);
     if addr & 7 != 0 || distance >= state.window_len {
@@ -45,8 +45,9 @@ pub fn replace(walk: &mut Walk<'_>, addr: u64, word: u64) {
     }
     state.index = distance >> 3;
     let index = forgotten(&raw const state.index) as usize;
-    if index < N_WORDS {
-        walk.scratch.window[index] = word;
+    // Of a call that never returned, something else lies there by now.
+    if index < N_WORDS && is_replaced(walk.scratch.window[index]) {
+        walk.scratch.window[index] = return_addr;
     }
 }
 
