@@ -1,7 +1,21 @@
 //! Making one batch of work happen, and knowing when it is done.
 
-use std::{ffi::OsString, io, os::unix::process::ExitStatusExt as _, process::ExitStatus};
+use std::{
+    ffi::OsString,
+    io,
+    os::unix::process::ExitStatusExt as _,
+    process::ExitStatus,
+    thread,
+    time::{Duration, Instant},
+};
 
+use nix::{
+    sys::{
+        signal::{Signal, killpg},
+        wait::{Id, WaitPidFlag, WaitStatus, waitid},
+    },
+    unistd::Pid,
+};
 use tokio::{
     io::{AsyncWriteExt as _, BufReader, Lines},
     net::unix::pipe,
@@ -78,7 +92,7 @@ pub enum DriveError {
 pub(super) fn ended(status: ExitStatus) -> String {
     match (status.code(), status.signal()) {
         (Some(code), _) => format!("exited with status {code}"),
-        (None, Some(number)) => match nix::sys::signal::Signal::try_from(number) {
+        (None, Some(number)) => match Signal::try_from(number) {
             Ok(signal) => format!("was ended by {signal}"),
             Err(_) => format!("was ended by signal {number}"),
         },
@@ -159,14 +173,23 @@ async fn command(words: &[OsString], pid: u32, index: u32) -> Result<(), DriveEr
 /// A command's process group, ended when the command is given up on.
 struct Group(Option<u32>);
 
+/// Longest that the end of a killed command is waited for.
+const LAST_BREATH: Duration = Duration::from_secs(2);
+
 impl Drop for Group {
+    /// Waits for the command's end. One that has only just begun holds copies of the tool's descriptors
+    /// until it executes its program. Closing the last one of a probe takes the probe out of the target,
+    /// which the kernel does not do for a process that is being killed: the tool's must be the last.
     fn drop(&mut self) {
-        let id = self.0.and_then(|id| i32::try_from(id).ok());
-        if let Some(id) = id {
-            let _ = nix::sys::signal::killpg(
-                nix::unistd::Pid::from_raw(id),
-                nix::sys::signal::Signal::SIGKILL,
-            );
+        let Some(id) = self.0.and_then(|id| i32::try_from(id).ok()) else { return };
+        let leader = Pid::from_raw(id);
+        let _ = killpg(leader, Signal::SIGKILL);
+        let flags = WaitPidFlag::WEXITED | WaitPidFlag::WNOHANG | WaitPidFlag::WNOWAIT;
+        let deadline = Instant::now() + LAST_BREATH;
+        while waitid(Id::Pid(leader), flags) == Ok(WaitStatus::StillAlive)
+            && Instant::now() < deadline
+        {
+            thread::sleep(Duration::from_millis(1));
         }
     }
 }
