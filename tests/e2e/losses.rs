@@ -41,7 +41,7 @@ fn a_tool_that_stands_still_loses_nothing_in_silence() {
 /// Eight threads against 64 KiB: about 1,300 records. Something is lost for certain as long as
 /// the tool has to share two processors with them, and if not, the figures are exact.
 fn a_buffer_that_is_too_small_is_said() {
-    measure_with(&["--ring-size", "64KiB"], &flood(50_000)).expect_exact_or_lost();
+    measure_with(&["--ring-size", "64KiB"], &flood(20_000)).expect_exact_or_lost();
 }
 
 /// The same in a buffer where that loses nine events of ten.
