@@ -9,11 +9,7 @@ use super::{
     walk::{State, Walk},
     window,
 };
-use crate::{
-    count, emit,
-    maps::WINDOW,
-    returns::{self, Return},
-};
+use crate::{count, emit, maps::WINDOW};
 
 /// Pieces of one stack at the most: 128 KiB. What lies beyond is taken another time, when the call
 /// sites of these have their rules.
@@ -57,7 +53,7 @@ extern "C" fn piece(_round: u32, sending: *mut c_void) -> i64 {
         sending.addr = window::next_page(sending.addr);
         return 0;
     }
-    put_right(walk);
+    window::put_right(walk);
     let State { return_addr, sp, fp, window_start, window_len, .. } = walk.scratch.walk;
     walk.scratch.piece = PieceHead {
         head: Head { kind: Kind::Piece as u8, flags: 0, family: 0, tid: sending.tid },
@@ -87,33 +83,4 @@ extern "C" fn piece(_round: u32, sending: *mut c_void) -> i64 {
     sending.addr = window_start + window_len;
     sending.n_pieces += 1;
     (sending.n_pieces >= MAX_PIECES as u64) as i64
-}
-
-struct Replacing<'w, 'a> {
-    walk: &'w mut Walk<'a>,
-    next: Option<Return>,
-}
-
-/// Puts the return addresses that calls left in the place of those that the kernel has put there.
-#[inline(always)]
-fn put_right(walk: &mut Walk<'_>) {
-    let Some(latest) = Return::latest() else { return };
-    let mut replacing = Replacing { walk, next: Some(latest) };
-    // SAFETY: the callback takes what is passed to it, and the helper calls it only while
-    // `replacing` lives.
-    unsafe {
-        let replacing = (&raw mut replacing).cast();
-        bpf_loop(returns::MOST, replace as *mut c_void, replacing, 0);
-    }
-}
-
-extern "C" fn replace(_round: u32, replacing: *mut c_void) -> i64 {
-    // SAFETY: the pointer is what `put_right` passed, which lives while the helper runs.
-    let replacing = unsafe { &mut *replacing.cast::<Replacing<'_, '_>>() };
-    let Some(one) = replacing.next else { return 1 };
-    if let (Some(place), Some(addr)) = (one.place(), one.addr()) {
-        window::put_right(replacing.walk, place, addr);
-    }
-    replacing.next = one.next();
-    0
 }

@@ -18,7 +18,7 @@ use super::{
 };
 use crate::{
     maps::{RULES, Scratch},
-    returns::{self, Return, is_replaced},
+    returns::{self, is_replaced},
 };
 
 /// Where a walk begins.
@@ -239,19 +239,19 @@ impl Walk<'_> {
         if n_frames == 0 || !is_replaced(return_addr) {
             return false;
         }
-        let mut search = Search { next: Return::latest(), place: sp.wrapping_sub(8), found: 0 };
-        // SAFETY: the callback takes what is passed to it, and the helper calls it only while
-        // `search` lives.
-        unsafe {
-            let search = (&raw mut search).cast();
-            bpf_loop(returns::MOST, look_at_return as *mut c_void, search, 0);
+        let place = sp.wrapping_sub(8);
+        // The frame pointer may have been read elsewhere since.
+        if window::word(self, place).is_none() {
+            return false;
         }
-        if search.found == 0 {
+        window::put_right(self);
+        let Some(found) = window::word(self, place) else { return false };
+        if found == return_addr {
             return false;
         }
         self.scratch.walk.hash = hash_before;
         self.scratch.walk.n_frames = n_frames - 1;
-        self.take(search.found);
+        self.take(found);
         true
     }
 
@@ -274,24 +274,4 @@ impl Walk<'_> {
         self.scratch.head.end = end as u32;
         STOP
     }
-}
-
-/// Looking for what lay at a place of the stack.
-struct Search {
-    next: Option<Return>,
-    place: u64,
-    /// The return address; zero until it is found.
-    found: u64,
-}
-
-extern "C" fn look_at_return(_round: u32, search: *mut c_void) -> i64 {
-    // SAFETY: the pointer is what `put_right` passed, which lives while the helper runs.
-    let search = unsafe { &mut *search.cast::<Search>() };
-    let Some(one) = search.next else { return STOP };
-    if one.place() == Some(search.place) {
-        search.found = one.addr().unwrap_or(0);
-        return STOP;
-    }
-    search.next = one.next();
-    NEXT
 }

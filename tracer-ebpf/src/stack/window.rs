@@ -5,10 +5,13 @@
 
 use core::ffi::c_void;
 
-use aya_ebpf::helpers::generated::bpf_probe_read_user;
+use aya_ebpf::helpers::generated::{bpf_loop, bpf_probe_read_user};
 
 use super::walk::Walk;
-use crate::{maps::WINDOW, returns::is_replaced};
+use crate::{
+    maps::WINDOW,
+    returns::{self, Return, is_replaced},
+};
 
 const PAGE: u64 = 4096;
 const N_WORDS: usize = WINDOW / 8;
@@ -35,9 +38,39 @@ pub fn word(walk: &mut Walk<'_>, addr: u64) -> Option<u64> {
     Some(walk.scratch.window[index])
 }
 
+struct Replacing<'w, 'a> {
+    walk: &'w mut Walk<'a>,
+    next: Option<Return>,
+}
+
+/// Puts the return addresses that calls left in the place of those that the kernel has put there, as far as
+/// the window reaches.
+#[inline(always)]
+pub fn put_right(walk: &mut Walk<'_>) {
+    let Some(latest) = Return::latest() else { return };
+    let mut replacing = Replacing { walk, next: Some(latest) };
+    // SAFETY: the callback takes what is passed to it, and the helper calls it only while
+    // `replacing` lives.
+    unsafe {
+        let replacing = (&raw mut replacing).cast();
+        bpf_loop(returns::MOST, replace_next as *mut c_void, replacing, 0);
+    }
+}
+
+extern "C" fn replace_next(_round: u32, replacing: *mut c_void) -> i64 {
+    // SAFETY: the pointer is what `put_right` passed, which lives while the helper runs.
+    let replacing = unsafe { &mut *replacing.cast::<Replacing<'_, '_>>() };
+    let Some(one) = replacing.next else { return 1 };
+    if let (Some(place), Some(addr)) = (one.place(), one.addr()) {
+        replace(replacing.walk, place, addr);
+    }
+    replacing.next = one.next();
+    0
+}
+
 /// Puts a return address in the place of the kernel's, if that is in the window.
 #[inline(always)]
-pub fn put_right(walk: &mut Walk<'_>, addr: u64, return_addr: u64) {
+fn replace(walk: &mut Walk<'_>, addr: u64, return_addr: u64) {
     let state = &mut walk.scratch.walk;
     let distance = addr.wrapping_sub(state.window_start);
     if addr & 7 != 0 || distance >= state.window_len {
