@@ -121,6 +121,14 @@ pub fn exact_duration(duration: Duration) -> String {
     }
 }
 
+/// The units of sizes for people.
+pub(crate) const HUMAN_UNITS: [&str; 7] = ["B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
+
+/// The word for so many of a thing.
+pub(crate) const fn plural(count: u64, one: &'static str, many: &'static str) -> &'static str {
+    if count == 1 { one } else { many }
+}
+
 /// Prints a size for people: three digits and a binary unit, `6.25 KiB`; below 1 KiB exact.
 pub fn human_bytes(bytes: u64) -> String {
     human_bytes_f64(bytes as f64)
@@ -134,11 +142,10 @@ pub fn human_change(bytes: i64) -> String {
 /// As [`human_bytes`], for an estimate; negative ones keep their sign. Parts of a byte are
 /// shown below 10 bytes.
 pub fn human_bytes_f64(bytes: f64) -> String {
-    const UNITS: [&str; 7] = ["B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
     let mut size = bytes.abs();
     let mut unit = 0;
     // 1023.5 rounds to 1024, which is the next unit's one.
-    while 1023.5 <= size && unit + 1 < UNITS.len() {
+    while 1023.5 <= size && unit + 1 < HUMAN_UNITS.len() {
         size /= 1024.0;
         unit += 1;
     }
@@ -149,7 +156,7 @@ pub fn human_bytes_f64(bytes: f64) -> String {
         ..99.95 => 1,
         _ => 0,
     };
-    format!("{sign}{size:.decimals$} {}", UNITS[unit])
+    format!("{sign}{size:.decimals$} {}", HUMAN_UNITS[unit])
 }
 
 fn exact(value: u64, mut units: impl Iterator<Item = (&'static str, u64)>) -> String {

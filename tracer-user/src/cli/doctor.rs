@@ -24,6 +24,7 @@ use crate::{
         process::{Process, kernel_release},
         sites::Cost,
     },
+    units::plural,
     unwind::Survey,
 };
 
@@ -138,7 +139,7 @@ fn target(report: &mut Report, pid: u32) -> anyhow::Result<()> {
             process.exe.display(),
             process.pid,
             status.n_threads,
-            if status.n_threads == 1 { "thread" } else { "threads" }
+            plural(status.n_threads.into(), "thread", "threads")
         ),
     );
     if status.is_stopped() {
@@ -181,8 +182,8 @@ fn tables(report: &mut Report, process: &Process) {
 
 /// How far the stacks of a short look were walked, and what is at fault where they break.
 fn stacks(report: &mut Report, trial: &Trial) {
+    let n_stacks = trial.quality.n_stacks();
     let StackQuality { whole, depth_limit, broken, broken_in } = &trial.quality;
-    let n_stacks = whole.stacks + depth_limit.stacks + broken.stacks;
     let length = TRIAL.as_secs();
     if n_stacks == 0 {
         return report.note("stacks", format!("nothing was allocated within {length} s"));
@@ -200,9 +201,7 @@ fn stacks(report: &mut Report, trial: &Trial) {
         ),
     );
     for place in broken_in {
-        let object = place.object.as_deref().unwrap_or("code of no file");
-        let found = format!("{} break in {object}: {}", place.share.stacks, place.reason.words());
-        report.note("stacks", found);
+        report.note("stacks", format!("{} break in {}", place.share.stacks, place.words()));
     }
     if trial.has_losses {
         report.note("stacks", "events were lost, so there may be other stacks");

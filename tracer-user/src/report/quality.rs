@@ -15,6 +15,13 @@ pub struct StackQuality {
     pub broken_in: Vec<BrokenIn>,
 }
 
+impl StackQuality {
+    /// Distinct stacks that allocated.
+    pub const fn n_stacks(&self) -> u64 {
+        self.whole.stacks.saturating_add(self.depth_limit.stacks).saturating_add(self.broken.stacks)
+    }
+}
+
 /// A share of all stacks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Share {
@@ -33,6 +40,14 @@ pub struct BrokenIn {
     pub reason: BreakReason,
     /// How many there are.
     pub share: Share,
+}
+
+impl BrokenIn {
+    /// Where they end and why, in words behind "in ".
+    pub fn words(&self) -> String {
+        let object = self.object.as_deref().unwrap_or("code of no file");
+        format!("{object}: {}", self.reason.words())
+    }
 }
 
 /// Why a stack ends before the start of its thread.

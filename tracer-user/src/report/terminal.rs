@@ -11,7 +11,7 @@ use super::group::{self, GroupBy, Row};
 use super::model::{Frame, Holds, Mapping, Session, StackQuality, Verdict};
 use super::wrap::wrap;
 use super::{Options, apart, escape, memory, names, processes, widths};
-use crate::units::{human_bytes, human_bytes_f64, human_change};
+use crate::units::{human_bytes, human_bytes_f64, human_change, plural};
 
 /// Columns below which the table would not fit.
 const NARROWEST: usize = 50;
@@ -248,13 +248,14 @@ impl Text {
                 write!(total, ", interval {} to {}", human_bytes_f64(low), human_bytes_f64(high));
         }
         self.wrapped("", Style::Bold, &total);
-        let StackQuality { whole, depth_limit, broken, .. } = &session.stack_quality;
+        let quality = &session.stack_quality;
+        let StackQuality { whole, depth_limit, broken, .. } = quality;
         match (whole.stacks, depth_limit.stacks, broken.stacks) {
             (0, 0, 0) => {}
             (whole, 0, 0) => self.line(&format!("Stacks: {whole} distinct, all whole")),
             (whole, deep, broken) => self.line(&format!(
                 "Stacks: {} distinct, {whole} whole, {deep} at the depth limit, {broken} broken",
-                whole + deep + broken
+                quality.n_stacks()
             )),
         }
         if 0 < growth.shrunk_bytes {
@@ -338,10 +339,6 @@ fn figures(row: &Row<'_>) -> [String; 3] {
 fn of_mapping(mapping: &Mapping) -> [String; 3] {
     let kind = escape::terminal(&mapping.kind).into_owned();
     [human_change(mapping.bytes), mapping.blocks.to_string(), kind]
-}
-
-fn plural(count: u64, one: &'static str, many: &'static str) -> &'static str {
-    if count == 1 { one } else { many }
 }
 
 #[cfg(test)]

@@ -1,9 +1,7 @@
 //! Text in lines of a terminal's width.
 
 use super::widths;
-
-/// Units that [`crate::units`] puts behind a number for people.
-const UNITS: [&str; 7] = ["B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
+use crate::units::HUMAN_UNITS;
 
 /// The text broken at spaces, where it is too long. The first line has room for `width` columns without
 /// the `used` ones that stand before it, every other line without an indent. A number and its unit
@@ -36,7 +34,7 @@ fn unbroken(text: &str) -> Vec<String> {
     let mut parts: Vec<String> = Vec::new();
     for part in text.split(' ') {
         match parts.last_mut() {
-            Some(last) if UNITS.contains(&part.trim_end_matches([';', ','])) => {
+            Some(last) if HUMAN_UNITS.contains(&part.trim_end_matches([';', ','])) => {
                 *last = format!("{last} {part}");
             }
             Some(_) | None => parts.push(part.to_owned()),

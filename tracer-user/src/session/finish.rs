@@ -24,6 +24,7 @@ use crate::{
     },
     stacks::StackId,
     target::process::kernel_release,
+    units::plural,
 };
 
 /// How the measuring came to its end.
@@ -135,9 +136,8 @@ impl Folder {
         };
         let changed = tracer.batches().changed_stacks();
         let progress = Progress::line(plan.progress);
-        let n_changed = changed.len();
-        progress
-            .stage(format!("naming {n_changed} stack{}", if n_changed == 1 { "" } else { "s" }));
+        let noun = plural(changed.len() as u64, "stack", "stacks");
+        progress.stage(format!("naming {} {noun}", changed.len()));
         session.stacks = stacks(tracer, &changed);
         session.mappings = merge::mappings(mappings(tracer));
         processes::name_makers(tracer, &mut session.processes);

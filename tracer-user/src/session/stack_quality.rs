@@ -67,8 +67,8 @@ pub(super) fn of(tracer: &Tracer) -> StackQuality {
 /// What to say of stacks that are not whole, and of `left_out` tables and mappings that the kernel side
 /// had no room for.
 pub(super) fn notices(quality: &StackQuality, left_out: u64) -> Vec<Notice> {
-    let StackQuality { whole, depth_limit, broken, broken_in } = quality;
-    let n_stacks = whole.stacks + depth_limit.stacks + broken.stacks;
+    let n_stacks = quality.n_stacks();
+    let StackQuality { depth_limit, broken, broken_in, .. } = quality;
     let mut notices = Vec::new();
     if 0 < left_out {
         notices.push(Notice {
@@ -81,10 +81,8 @@ pub(super) fn notices(quality: &StackQuality, left_out: u64) -> Vec<Notice> {
         });
     }
     if 0 < broken.stacks {
-        let named = broken_in.iter().take(MOST_NAMED).map(|place| {
-            let object = place.object.as_deref().unwrap_or("code of no file");
-            format!("{} in {object}: {}", place.share.stacks, place.reason.words())
-        });
+        let named = broken_in.iter().take(MOST_NAMED);
+        let named = named.map(|place| format!("{} in {}", place.share.stacks, place.words()));
         let more = if broken_in.len() > MOST_NAMED { "; others in session.json" } else { "" };
         notices.push(Notice {
             name: "broken-stacks".to_owned(),
