@@ -12,11 +12,12 @@ use nix::unistd::Pid;
 use outlive_tests::build::Build;
 use outlive_tests::measure::measure;
 use outlive_tests::process::{Collected, Owned, PATIENCE, eventually};
-use outlive_tests::scratch::{Scratch, workloads};
+use outlive_tests::scratch::{Scratch, text, workloads};
 use outlive_tests::session::Stack;
 use outlive_tests::tool::Tool;
 
-use crate::stacks::{PATHS, USUAL, functions, paths};
+use crate::packages::statements;
+use crate::stacks::{PATHS, USUAL, functions, paths, rust};
 
 crate::tests![
     [Bpf, C, Gdb] the_functions_of_c_are_the_same,
@@ -28,16 +29,24 @@ crate::tests![
     [Bpf, Nginx, Gdb] the_stacks_of_nginx_are_the_same,
 ];
 
+/// gdb, which reads no debug information of other objects and shows a stack to its end.
+fn gdb() -> Command {
+    let mut gdb = Command::new("gdb");
+    gdb.args(["-batch", "-nx", "-iex", "set debug-file-directory /nonexistent"])
+        .args(["-ex", "set backtrace past-main on"])
+        .env("GDBHISTFILE", "/dev/null")
+        .env_remove("DEBUGINFOD_URLS");
+    gdb
+}
+
 /// The functions that gdb shows above a path's end, without what debug information of other objects
 /// would add: calls that were inlined.
 fn seen_by_gdb(program: &Path, function: &str) -> Vec<String> {
-    let output = Command::new("gdb")
-        .args(["-batch", "-nx", "-iex", "set debug-file-directory /nonexistent"])
-        .args(["-ex", "set backtrace past-main on", "-ex", "set print frame-arguments none"])
+    let output = gdb()
+        .args(["-ex", "set print frame-arguments none"])
         .args(["-ex", "handle SIGUSR1 nostop noprint pass"])
         .args(["-ex", &format!("break {function}"), "-ex", "run < /dev/stdin", "-ex", "backtrace"])
         .arg(program)
-        .env("GDBHISTFILE", "/dev/null")
         .stdin(one_line())
         .output()
         .unwrap_or_else(|err| panic!("gdb: {err}"));
@@ -120,16 +129,14 @@ fn number(address: &str) -> u64 {
 }
 
 /// gdb, about to run a program and to write down where the allocators were called from.
-fn gdb(output: &Path) -> Command {
+fn gdb_to(output: &Path) -> Command {
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("e2e/debugger.py");
-    let mut gdb = Command::new("gdb");
-    gdb.args(["-batch", "-nx", "-iex", "set debug-file-directory /nonexistent"])
-        .args(["-ex", "set backtrace past-main on", "-ex", "set disable-randomization on"])
+    let mut gdb = gdb();
+    gdb.args(["-ex", "set disable-randomization on"])
         .args(["-ex", &format!("set $output = \"{}\"", output.display())])
         .arg("-x")
         .arg(script)
-        .arg("--args")
-        .env_remove("DEBUGINFOD_URLS");
+        .arg("--args");
     gdb
 }
 
@@ -151,7 +158,7 @@ fn expect_same(words: &[String], at_least: usize, meanwhile: impl Fn()) {
     let session = run.session();
 
     let output = run.scratch().join("stacks");
-    let mut child = gdb(&output)
+    let mut child = gdb_to(&output)
         .args(words)
         .envs(env)
         .stdin(Stdio::null())
@@ -183,10 +190,6 @@ fn expect_same(words: &[String], at_least: usize, meanwhile: impl Fn()) {
     assert!(ours.len() >= at_least, "{} stacks; {}", ours.len(), run.story());
 }
 
-fn text(path: impl AsRef<Path>) -> String {
-    path.as_ref().display().to_string()
-}
-
 fn the_stacks_of_cpp_are_the_same() {
     let flags = [USUAL, &["-s"]].concat();
     let program = Build::cpp("kept.cpp").only_flags(&flags).build();
@@ -194,28 +197,19 @@ fn the_stacks_of_cpp_are_the_same() {
 }
 
 fn the_stacks_of_rust_are_the_same() {
-    let flags = ["--edition=2024", "-O", "-Cforce-frame-pointers=no", "-Cstrip=symbols"];
-    let program = Build::rust("kept.rs").only_flags(&flags).build();
+    let program = rust("kept.rs", &["-Cforce-frame-pointers=no", "-Cstrip=symbols"]);
     expect_same(&[text(program)], 100, || {});
 }
 
 fn the_stacks_of_sqlite_are_the_same() {
     let scratch = Scratch::new();
     // Ended while everything is open.
-    let statements = "\
-        create table t (a integer primary key, b text, c real);\n\
-        with recursive n(i) as (select 1 union all select i + 1 from n where i < 500)\n\
-        insert into t select i, printf('%0*d', i % 900, i), i / 7.0 from n;\n\
-        create index b on t (b); create index c on t (c);\n\
-        create view v as select b, count(*) as n, sum(c) as s from t group by substr(b, 1, 3);\n\
+    let more = "\
         select sum(n), sum(s) from v;\n\
         begin; update t set b = b || b;\n\
         .system kill -9 $PPID\n";
-    let file = scratch.join("statements.sql");
-    std::fs::write(&file, statements).unwrap();
-    let words =
-        ["/usr/bin/sqlite3".to_owned(), ":memory:".to_owned(), format!(".read {}", text(file))];
-    expect_same(&words, 100, || {});
+    let read = statements(&scratch, 500, more);
+    expect_same(&["/usr/bin/sqlite3".to_owned(), ":memory:".to_owned(), read], 100, || {});
 }
 
 fn the_stacks_of_python_are_the_same() {

@@ -7,8 +7,8 @@ use outlive_tests::build::python_extension;
 use outlive_tests::measure::{Measured, measure, measure_running};
 use outlive_tests::needs::python_root;
 use outlive_tests::process::{eventually, state};
-use outlive_tests::rootfs::inside;
-use outlive_tests::scratch::{copy_program, workloads};
+use outlive_tests::rootfs::{add_script, inside};
+use outlive_tests::scratch::workloads;
 use outlive_tests::session::{Frame, Stack};
 use outlive_tests::tool::Tool;
 use outlive_tests::workload::{Program, Workload};
@@ -162,9 +162,7 @@ fn functions_of_python_3_12() {
 /// In a root folder of its own, with another C library.
 fn start_in_root(version: &str, script: &str, words: &[&str]) -> Workload {
     let root = python_root(version);
-    for script in [script, "batch.py"] {
-        copy_program(&workloads().join("python").join(script), &root.join(script));
-    }
+    add_script(&root, script);
     let python = format!("/usr/bin/python{version}");
     let mut program = Program::new(python).arg(format!("/{script}"));
     program.args.extend(words.iter().map(ToString::to_string));

@@ -1,6 +1,7 @@
 //! What frames are called, where it is not in the file that has the path.
 
 use std::ffi::OsStr;
+use std::fmt::Debug;
 use std::fs;
 use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::PermissionsExt as _;
@@ -10,7 +11,7 @@ use std::process::Command;
 use outlive_tests::build::{Build, java_classes, node_addon, python_extension_for_all};
 use outlive_tests::measure::{Measured, measure, measure_as_user, measure_running};
 use outlive_tests::needs::{python_3_12, python_root};
-use outlive_tests::rootfs::{PROGRAM, fill, inside};
+use outlive_tests::rootfs::{PROGRAM, add_script, fill, inside};
 use outlive_tests::scratch::{Scratch, copy_program, workloads};
 use outlive_tests::session::{Frame, Session, Stack};
 use outlive_tests::tool::NOBODY;
@@ -64,7 +65,7 @@ pub(crate) fn expect_order(measured: &Measured, n_innermost: usize, path: &[&str
     assert!(measured.session.stacks.iter().any(is_it), "{path:?}: {}", measured.story());
 }
 
-fn objcopy(words: &[&str], file: &Path, to: &Path) {
+fn objcopy<W: AsRef<OsStr> + Debug>(words: &[W], file: &Path, to: &Path) {
     let status = Command::new("objcopy").args(words).arg(file).arg(to).status();
     assert!(status.is_ok_and(|status| status.success()), "objcopy {words:?}");
 }
@@ -295,7 +296,7 @@ fn functions_of_python_have_names_from_its_table() {
 fn functions_of_python_have_names_from_its_dump() {
     let root = python_root("3.13");
     let extension = python_extension_for_all().join("leaky_extension.so");
-    copy_program(&workloads().join("python/named.py"), &root.join("named.py"));
+    add_script(&root, "named.py");
     copy_program(&extension, &root.join("leaky_extension.so"));
     fs::create_dir_all(root.join("tmp")).unwrap();
     let setup = format!("mount -t tmpfs none \"{}/tmp\"", root.display());
@@ -345,9 +346,8 @@ fn names_may_hold_what_separates_names() {
     ];
     for (bytes, function, folded) in names {
         let renamed = scratch.join("renamed");
-        let rename = OsStr::from_bytes(&[b"--redefine-sym=leaky=", bytes].concat()).to_owned();
-        let status = Command::new("objcopy").arg(rename).arg(&program).arg(&renamed).status();
-        assert!(status.is_ok_and(|status| status.success()), "objcopy to {function}");
+        let rename = [b"--redefine-sym=leaky=", bytes].concat();
+        objcopy(&[OsStr::from_bytes(&rename)], &program, &renamed);
         let measured = measure(&Program::new(&renamed));
         let total = measured.session.total();
         assert_eq!(total, measured.truth["leaky"], "{}", measured.story());

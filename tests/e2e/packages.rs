@@ -1,9 +1,7 @@
 //! Programs as a distribution builds them: optimized, without frame pointers, stripped. Nearly all
 //! stacks reach the start of their thread.
 
-use std::path::Path;
-
-use outlive_tests::scratch::{Scratch, workloads};
+use outlive_tests::scratch::{Scratch, text, workloads};
 use outlive_tests::session::Session;
 use outlive_tests::tool::{Run, Tool};
 use outlive_tests::workload::script;
@@ -35,23 +33,29 @@ fn run(words: &[&str]) -> (Run, Session) {
     (run, session)
 }
 
-fn text(path: impl AsRef<Path>) -> String {
-    path.as_ref().display().to_string()
-}
-
 fn stacks_of_python_are_whole() {
     let (run, session) = run(&["/usr/bin/python3", &text(workloads().join("python/varied.py"))]);
     expect_whole(&run, &session, 2000);
 }
 
+/// What has the shell of SQLite read these statements, behind those that make a table `t` of so many
+/// rows, with indexes, and a view `v` of it.
+pub(crate) fn statements(scratch: &Scratch, n_rows: u32, statements: &str) -> String {
+    let table = format!(
+        "create table t (a integer primary key, b text, c real);\n\
+         with recursive n(i) as (select 1 union all select i + 1 from n where i < {n_rows})\n\
+         insert into t select i, printf('%0*d', i % 900, i), i / 7.0 from n;\n\
+         create index b on t (b); create index c on t (c);\n\
+         create view v as select b, count(*) as n, sum(c) as s from t group by substr(b, 1, 3);\n"
+    );
+    let file = scratch.join("statements.sql");
+    std::fs::write(&file, table + statements).unwrap();
+    format!(".read {}", text(file))
+}
+
 fn stacks_of_sqlite_are_whole() {
     let scratch = Scratch::new();
-    let statements = "\
-        create table t (a integer primary key, b text, c real);\n\
-        with recursive n(i) as (select 1 union all select i + 1 from n where i < 5000)\n\
-        insert into t select i, printf('%0*d', i % 900, i), i / 7.0 from n;\n\
-        create index b on t (b); create index c on t (c);\n\
-        create view v as select b, count(*) as n, sum(c) as s from t group by substr(b, 1, 3);\n\
+    let more = "\
         create trigger g after delete on t begin insert into d values (old.b); end;\n\
         create table d (b text);\n\
         delete from t where a % 3 = 0;\n\
@@ -63,10 +67,8 @@ fn stacks_of_sqlite_are_whole() {
         select replace(b, '0', 'zz'), upper(hex(b)), strftime('%s', '2020-01-01') from t limit 5;\n\
         begin; update t set b = b || b; rollback; vacuum; analyze; pragma integrity_check;\n\
         select group_concat(b) from (select b from t order by c desc limit 20) union select 'x';\n";
-    let file = scratch.join("statements.sql");
-    std::fs::write(&file, statements).unwrap();
     let base = text(scratch.join("base"));
-    let (run, session) = run(&["/usr/bin/sqlite3", &base, &format!(".read {}", text(file))]);
+    let (run, session) = run(&["/usr/bin/sqlite3", &base, &statements(&scratch, 5000, more)]);
     expect_whole(&run, &session, 300);
 }
 

@@ -7,7 +7,7 @@ use std::process::{Command, Stdio};
 use outlive_tests::build::{Build, node_addon, python, python_extension};
 use outlive_tests::measure::{MEASURED, WARMUP, measure};
 use outlive_tests::needs::postgres;
-use outlive_tests::scratch::{Scratch, workloads};
+use outlive_tests::scratch::{Scratch, text, workloads};
 use outlive_tests::session::Session;
 use outlive_tests::tool::{NOBODY, Run, Tool};
 use outlive_tests::truth::Amount;
@@ -39,10 +39,6 @@ fn exact(program: &Program, children: usize, name: &str) {
     let measured = measure(program);
     measured.expect_exact_sites();
     expect_processes(&measured.run, &measured.session, name, 1 + children);
-}
-
-fn text(path: impl AsRef<Path>) -> String {
-    path.as_ref().display().to_string()
 }
 
 fn a_python_pool_is_exact() {

@@ -1,7 +1,7 @@
 //! Stacks are walked to the start of their thread, however the code was compiled, and one that is
 //! not says so.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use outlive_tests::build::Build;
@@ -231,12 +231,19 @@ fn trampolines_beside_code_with_frame_pointers_are_left() {
     }
 }
 
-/// A probe on the end of a function puts an address of its own where the function returns to.
-fn calls_that_a_probe_sends_elsewhere_are_walked_through() {
+/// The program opens and closes handles: the end of `handle_close` is probed.
+#[track_caller]
+fn measure_handles(source: &str) -> Measured {
     let probe = "name=handle,alloc=handle_open(size=0),free=handle_close(ptr=0)";
-    let program = Program::new(Build::c("keeps_on_close.c").only_flags(USUAL).build());
+    let program = Program::new(Build::c(source).only_flags(USUAL).build());
     let measured = measure_with(&["--probe", probe], &program);
     measured.expect_exact_sites();
+    measured
+}
+
+/// A probe on the end of a function puts an address of its own where the function returns to.
+fn calls_that_a_probe_sends_elsewhere_are_walked_through() {
+    let measured = measure_handles("keeps_on_close.c");
     for caller in ["closes", "closes_deep"] {
         let path = ["logs", "handle_close", caller, "*", "main"];
         let stacks = measured.session.stacks.iter();
@@ -250,10 +257,7 @@ fn calls_that_a_probe_sends_elsewhere_are_walked_through() {
 
 /// The kernel awaits its return still, at a place of the stack that is another call's.
 fn a_call_that_never_returned_is_no_caller() {
-    let probe = "name=handle,alloc=handle_open(size=0),free=handle_close(ptr=0)";
-    let program = Program::new(Build::c("jumps_on_close.c").only_flags(USUAL).build());
-    let measured = measure_with(&["--probe", probe], &program);
-    measured.expect_exact_sites();
+    let measured = measure_handles("jumps_on_close.c");
     let stacks = measured.session.stacks.iter();
     let found: Vec<_> = stacks.filter(|stack| functions(stack).contains(&"logs")).collect();
     assert!(!found.is_empty(), "{}", measured.story());
@@ -301,13 +305,15 @@ fn cpp_without_frame_pointers_gives_whole_stacks() {
     assert_eq!((quality.broken.stacks, quality.depth_limit.stacks), (0, 0), "{quality:?}");
 }
 
-fn rust(flags: &[&str]) -> Measured {
+/// A program of Rust, optimized.
+pub(crate) fn rust(source: &str, flags: &[&str]) -> PathBuf {
     let usual = ["--edition=2024", "-O"];
-    measure(&Program::new(Build::rust("boxes.rs").only_flags(&[&usual, flags].concat()).build()))
+    Build::rust(source).only_flags(&[&usual, flags].concat()).build()
 }
 
 #[track_caller]
-fn expect_boxes(measured: &Measured) {
+fn expect_boxes(flags: &[&str]) {
+    let measured = measure(&Program::new(rust("boxes.rs", flags)));
     measured.expect_exact_sites();
     for (function, stack) in measured.truth.keys().flat_map(|function| {
         let has = |stack: &&Stack| {
@@ -327,9 +333,8 @@ fn rust_without_tables_is_walked_by_frame_pointers() {
     let linker = workloads().join("rust/link_without_tables.sh");
     let linker = format!("-Clinker={}", linker.display());
     let flags = ["-Cpanic=abort", "-Cforce-frame-pointers=yes", &linker];
-    expect_boxes(&rust(&flags));
-    let flags = [&["--edition=2024", "-O"], &flags[..]].concat();
-    let program = Build::rust("calls.rs").only_flags(&flags).build();
+    expect_boxes(&flags);
+    let program = rust("calls.rs", &flags);
     for function in ["inner", "outer"] {
         let addr = addr_of(&program, &format!("calls::{function}"));
         assert!(!has_table(&program, addr), "{function} has a table");
@@ -370,5 +375,5 @@ fn has_table(program: &Path, addr: u64) -> bool {
 }
 
 fn rust_without_frame_pointers_gives_whole_stacks() {
-    expect_boxes(&rust(&["-Cforce-frame-pointers=no", "-Cstrip=debuginfo"]));
+    expect_boxes(&["-Cforce-frame-pointers=no", "-Cstrip=debuginfo"]);
 }

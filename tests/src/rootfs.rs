@@ -5,7 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use crate::scratch::copy_program;
+use crate::scratch::{copy_program, workloads};
 
 /// Path of the program in a root of [`fill`].
 pub const PROGRAM: &str = "/program";
@@ -28,6 +28,13 @@ pub fn copy_libraries(folder: &Path, program: &Path) {
     make(folder);
     for library in libraries(program) {
         copy_program(&library, &folder.join(library.file_name().unwrap_or_default()));
+    }
+}
+
+/// Puts this workload in Python, and what it shares with the others, into the root folder itself.
+pub fn add_script(root: &Path, script: &str) {
+    for name in [script, "batch.py"] {
+        copy_program(&workloads().join("python").join(name), &root.join(name));
     }
 }
 

@@ -6,6 +6,11 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
 
+/// A path as a word of a command line or of a text.
+pub fn text(path: impl AsRef<Path>) -> String {
+    path.as_ref().display().to_string()
+}
+
 /// A new folder for the files of one test. Kept, and named, when the test fails.
 #[derive(Debug)]
 pub struct Scratch {

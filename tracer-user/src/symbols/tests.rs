@@ -3,9 +3,11 @@ mod debug_files;
 mod generated;
 mod split;
 
+use std::ffi::OsStr;
 use std::fs;
-use std::process::Command;
+use std::os::unix::ffi::OsStrExt as _;
 
+use self::debug_files::objcopy;
 use super::*;
 use crate::target::elf::{Elf, Table};
 use crate::target::process::Process;
@@ -119,8 +121,6 @@ fn names_of_other_languages_are_demangled() {
 
 /// A program whose function `leak_here` was renamed to these bytes, and where it was called from.
 fn renamed(name: &[u8]) -> Vec<Frame> {
-    use std::os::unix::ffi::OsStrExt as _;
-
     let folder = Folder::new();
     let source = format!(
         "{SINK}void leak_here(void) {{ sink(); __asm__(\"\"); }}\n\
@@ -128,11 +128,8 @@ fn renamed(name: &[u8]) -> Vec<Frame> {
          int main(void) {{ next(); getchar(); return 0; }}\n"
     );
     folder.compile("program", &source, &["-O1"]);
-    let rename = [b"leak_here=", name].concat();
-    let mut objcopy = Command::new("objcopy");
-    objcopy.arg("--redefine-sym").arg(std::ffi::OsStr::from_bytes(&rename));
-    let done = objcopy.arg(folder.path("program")).status().expect("objcopy");
-    assert!(done.success());
+    let rename = [b"--redefine-sym=leak_here=", name].concat();
+    objcopy(&folder, &[OsStr::from_bytes(&rename), OsStr::new("program")]);
     let mut program = folder.start("program");
     names(&program.process(), program.addr())
 }
@@ -228,8 +225,7 @@ fn a_symbol_without_a_size_names_nothing_behind_it() {
          int main(void) {{ hidden(); getchar(); return 0; }}\n"
     );
     let file = folder.compile("program", &source, &["-O1", "-fno-toplevel-reorder"]);
-    let strip = Command::new("objcopy").arg("--strip-symbol=hidden").arg(&file).status();
-    assert!(strip.expect("objcopy").success());
+    objcopy(&folder, &["--strip-symbol=hidden", "program"]);
     let bytes = fs::read(&file).expect("the program");
     assert!(bytes.windows(6).any(|name| name == b"\0tiny\0"), "the symbol is there");
     let mut program = folder.start("program");

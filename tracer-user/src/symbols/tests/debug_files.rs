@@ -1,5 +1,6 @@
 //! Objects whose symbols were stripped: into a file beside them, or into a small table within.
 
+use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::io::Read as _;
 use std::path::Path;
@@ -29,7 +30,7 @@ pub(super) fn program(folder: &Folder, flags: &[&str]) {
     folder.compile("program", &source, &[&["-O1", "-g"], flags].concat());
 }
 
-pub(super) fn objcopy(folder: &Folder, words: &[&str]) {
+pub(super) fn objcopy(folder: &Folder, words: &[impl AsRef<OsStr>]) {
     let done = Command::new("objcopy").args(words).current_dir(folder.path(".")).output();
     let done = done.expect("objcopy, which comes with the C compiler");
     assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
