@@ -198,9 +198,9 @@ fn a_forked_python_is_read() {
     assert!(bytes >= 40 * 100_001, "{bytes} bytes; {}\n{}", session.listing(), run.story());
 }
 
-/// Functions that are made and thrown away in each batch of the script, and what each leaves by way of
-/// one that lives.
-const MADE: i64 = 50;
+/// Functions that are made and thrown away in each batch of the script, ten of them by `replaced`, and
+/// what each leaves by way of one that lives.
+const MADE: i64 = 60;
 const SIZE: i64 = 5001;
 /// Batches of those.
 const BATCHES: i64 = 3;
@@ -239,12 +239,19 @@ fn expect_living_functions(mut workload: Workload) {
             let python: Vec<_> = stack.frames.iter().filter(|frame| frame.interpreted).collect();
             assert_eq!(python[1].sampled, !is_known, "{}", story());
             assert_eq!(python[1].file.is_some(), is_known, "{}", story());
-            let names: Vec<_> = python.iter().filter_map(|it| it.function.as_deref()).collect();
+            let names = python.iter().filter_map(|it| it.function.as_deref());
+            let names: Vec<_> = names.filter(|name| *name != "replaced").collect();
             assert_eq!(names, ["Cache.add", caller, "batch", "serve", "<module>"], "{}", story());
             let mut others = python.iter().enumerate().filter(|(place, _)| *place != 1);
             assert!(others.all(|(_, frame)| !frame.sampled), "{}", story());
         }
     }
+    let was_replaced = [Some("<freed code>"), Some("replaced")];
+    let is_there = session.stacks.iter().any(|stack| {
+        let names: Vec<_> = stack.frames.iter().map(|frame| frame.function.as_deref()).collect();
+        names.windows(2).any(|names| names == was_replaced)
+    });
+    assert!(is_there, "{}", story());
     let told = |name| session.notices.iter().any(|notice| notice.name == name);
     assert!(told("freed-functions"), "{}", story());
     assert!(!told("sampled-functions"), "{}", story());

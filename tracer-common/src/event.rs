@@ -60,7 +60,7 @@ pub enum Kind {
     /// [`PieceHead`] followed by the bytes.
     Piece = 20,
     /// What the interpreter of this thread runs; written before the [`Kind::Stack`] of the same hash.
-    /// [`FunctionsHead`] followed by two words for each frame.
+    /// [`FunctionsHead`] followed by three words for each frame.
     Functions = 21,
 }
 
@@ -271,7 +271,7 @@ pub struct PieceHead {
 const _: () = assert!(size_of::<PieceHead>() == 56);
 
 /// Start of what an interpreter runs; `n_functions` times two words follow, each a
-/// [`crate::interpreter::Function`], the innermost first.
+/// [`crate::interpreter::Sent`], the innermost first.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FunctionsHead {

@@ -36,8 +36,12 @@ pub struct Interpreter {
     /// Offset of the thread's number among those that have instructions of their own; zero where
     /// none has.
     pub copy: u32,
+    /// Offset of the [`N_PARTS`] pointers of a code object that are in its [`fingerprint`].
+    pub parts: u32,
+    /// Offset of the hash in the name that is one of them.
+    pub name_hash: u32,
 }
-const _: () = assert!(size_of::<Interpreter>() == 64);
+const _: () = assert!(size_of::<Interpreter>() == 72);
 
 /// Where an interpreter lists the threads of an address space, the newest first. The user side writes it
 /// where a thread has one id for everyone.
@@ -55,7 +59,7 @@ pub struct Threads {
     /// Everything else of their threads.
     pub model: Interpreter,
 }
-const _: () = assert!(size_of::<Threads>() == 96);
+const _: () = assert!(size_of::<Threads>() == 104);
 
 impl Threads {
     /// How the thread of this id is followed whose state is here.
@@ -78,6 +82,7 @@ pub const MAX_FRAME: usize = 128;
 pub const MAX_FUNCTIONS: usize = 128;
 
 /// One frame of an interpreter, in two words.
+#[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Function {
     /// Address of its code object; zero for a frame that is no function's.
@@ -116,6 +121,31 @@ impl Function {
     pub const fn ends_call(self) -> bool {
         self.place & 1 == 1
     }
+}
+
+/// A frame as it is sent, with what its code object was at that moment: when the user side reads it,
+/// another may be in its place.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Sent {
+    /// The frame.
+    pub function: Function,
+    /// That of its code object; zero where it has none or it could not be read.
+    pub fingerprint: u64,
+}
+
+/// Pointers to the parts of a code object.
+pub const N_PARTS: usize = 4;
+/// Which of them leads to its name, without those of what it is defined in: only of that one there is
+/// always a hash.
+pub const NAME: usize = 1;
+
+/// By which a code object is told from one that takes its place: what is thrown away together is often
+/// replaced part by part, and by another name. Never zero.
+#[inline(always)]
+pub const fn fingerprint(parts: [u64; N_PARTS], name_hash: u64) -> u64 {
+    let [a, b, c, d] = parts;
+    StackHash::new().with(a).with(b).with(c).with(d).with(name_hash).finish()
 }
 
 /// The word that stands for these frames in the hash of their stack.
@@ -192,6 +222,8 @@ mod tests {
             mark: 68,
             mark_from: 0,
             copy: 0,
+            parts: 112,
+            name_hash: 24,
         };
         let threads = Threads { first: 0x100, next: 8, id: 160, head: 56, model };
         let expected =

@@ -7,7 +7,7 @@ use aya_ebpf::{
 use tracer_common::{
     count::Count,
     event::{FunctionsHead, MAX_FRAMES, MAX_PIECE, PieceHead, StackHead},
-    interpreter::{Function, Interpreter, MAX_FRAME, MAX_FUNCTIONS, Threads},
+    interpreter::{Interpreter, MAX_FRAME, MAX_FUNCTIONS, Sent, Threads},
     state,
     unwind::{CHUNK_ROWS, CallSite, ChunkKey, Region},
 };
@@ -139,5 +139,5 @@ pub struct Scratch {
     /// The record of them: head, then frames.
     pub functions: FunctionsHead,
     /// The frames, innermost first.
-    pub listed: [Function; MAX_FUNCTIONS],
+    pub listed: [Sent; MAX_FUNCTIONS],
 }

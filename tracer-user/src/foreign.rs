@@ -11,7 +11,7 @@ use std::path::Path;
 use nix::sys::memfd::{MFdFlags, memfd_create};
 use tracer_common::decode::{Event, decode};
 use tracer_common::event::{MAX_FRAMES, MAX_PIECE, StackEnd};
-use tracer_common::interpreter::Function;
+use tracer_common::interpreter::{Function, Sent};
 use tracer_common::unwind::Rule;
 
 use crate::control::protocol;
@@ -219,7 +219,10 @@ pub fn python(bytes: &[u8]) {
     let Some((functions, memory)) = bytes[4..].split_first_chunk::<32>() else { return };
     let (functions, _) = functions.as_chunks::<8>();
     let word = |at: usize| u64::from_ne_bytes(functions[at]);
-    let function = |at| Function { code: word(at), place: word(at + 1) };
+    let function = |at| {
+        let function = Function { code: word(at), place: word(at + 1) };
+        Sent { function, fingerprint: 0 }
+    };
     interpreters::read_all(version.into(), memory, [function(0), function(2)]);
 }
 

@@ -2,7 +2,7 @@
 
 use super::{DecodeError, half, need, word};
 use crate::event::FunctionsHead;
-use crate::interpreter::{Function, MAX_FUNCTIONS};
+use crate::interpreter::{Function, MAX_FUNCTIONS, Sent};
 
 /// What an interpreter runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -13,15 +13,20 @@ pub struct Functions<'a> {
     pub hash: u64,
     /// Are there more frames than these?
     pub is_cut: bool,
-    /// Two words each.
+    /// Three words each.
     words: &'a [u8],
 }
 
+const EACH: usize = size_of::<Sent>();
+
 impl<'a> Functions<'a> {
     /// The frames, innermost first.
-    pub fn iter(&self) -> impl Iterator<Item = Function> + use<'a> {
-        let pair = |bytes| Function { code: word(bytes, 0), place: word(bytes, 8) };
-        self.words.chunks_exact(16).map(pair)
+    pub fn iter(&self) -> impl Iterator<Item = Sent> + use<'a> {
+        let sent = |bytes| {
+            let function = Function { code: word(bytes, 0), place: word(bytes, 8) };
+            Sent { function, fingerprint: word(bytes, 16) }
+        };
+        self.words.chunks_exact(EACH).map(sent)
     }
 
     pub(super) fn decode(tid: u32, bytes: &'a [u8]) -> Result<Self, DecodeError> {
@@ -31,8 +36,8 @@ impl<'a> Functions<'a> {
         if n > MAX_FUNCTIONS {
             return Err(DecodeError::Frames { n_frames });
         }
-        need(bytes, size_of::<FunctionsHead>() + n * 16)?;
-        let words = &bytes[size_of::<FunctionsHead>()..][..n * 16];
+        need(bytes, size_of::<FunctionsHead>() + n * EACH)?;
+        let words = &bytes[size_of::<FunctionsHead>()..][..n * EACH];
         Ok(Self { tid, hash: word(bytes, 8), is_cut: half(bytes, 20) != 0, words })
     }
 }

@@ -1,5 +1,5 @@
 use super::*;
-use crate::interpreter::Function;
+use crate::interpreter::{Function, Sent};
 use proptest::prelude::*;
 use std::vec::Vec;
 
@@ -133,14 +133,15 @@ proptest! {
 
 #[test]
 fn what_an_interpreter_runs_decodes() {
-    let words = [0xabc, 2 | 1 << 32, 0x1000, 0x2000, 0, 1];
+    let words = [0xabc, 2 | 1 << 32, 0x1000, 0x2000, 0x77, 0, 1, 0];
     let bytes = record(Kind::Functions, 0, &words);
     let Ok(Event::Functions(functions)) = decode(&bytes) else { panic!("{:?}", decode(&bytes)) };
     assert_eq!((functions.tid, functions.hash, functions.is_cut), (42, 0xabc, true));
     let found: Vec<_> = functions.iter().collect();
-    let expected = [Function { code: 0x1000, place: 0x2000 }, Function { code: 0, place: 1 }];
+    let sent = |code, place, fingerprint| Sent { function: Function { code, place }, fingerprint };
+    let expected = [sent(0x1000, 0x2000, 0x77), sent(0, 1, 0)];
     assert_eq!(found, expected);
-    assert_eq!(decode(&bytes[..bytes.len() - 8]), Err(DecodeError::Short { len: 48, needed: 56 }));
+    assert_eq!(decode(&bytes[..bytes.len() - 8]), Err(DecodeError::Short { len: 64, needed: 72 }));
     let too_many = record(Kind::Functions, 0, &[0xabc, 129]);
     assert_eq!(decode(&too_many), Err(DecodeError::Frames { n_frames: 129 }));
 }

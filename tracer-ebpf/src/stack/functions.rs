@@ -5,7 +5,10 @@ use core::ffi::c_void;
 use aya_ebpf::helpers::generated::{bpf_loop, bpf_probe_read_user};
 use tracer_common::{
     event::{FunctionsHead, Head, Kind},
-    interpreter::{Function, FunctionsHash, Interpreter, MAX_FRAME, MAX_FUNCTIONS, NOT_BEHIND},
+    interpreter::{
+        Function, FunctionsHash, Interpreter, MAX_FRAME, MAX_FUNCTIONS, N_PARTS, NAME, NOT_BEHIND,
+        Sent, fingerprint,
+    },
     state::INTERPRETED,
 };
 
@@ -184,12 +187,13 @@ pub fn send(scratch: &mut Scratch, tid: u32, hash: u64) -> bool {
     if n == 0 {
         return true;
     }
+    take_fingerprints(scratch);
     scratch.functions = FunctionsHead {
         head: Head { kind: Kind::Functions as u8, flags: 0, family: 0, tid },
         hash,
         ..scratch.functions
     };
-    let len = size_of::<FunctionsHead>() + n * size_of::<Function>();
+    let len = size_of::<FunctionsHead>() + n * size_of::<Sent>();
     // SAFETY: the frames follow the head in a `repr(C)` struct without a gap, and `len` ends within
     // them.
     let record = unsafe { core::slice::from_raw_parts((&raw const scratch.functions).cast(), len) };
@@ -202,6 +206,42 @@ pub fn send(scratch: &mut Scratch, tid: u32, hash: u64) -> bool {
 
 const NEXT: i64 = 0;
 const STOP: i64 = 1;
+
+/// Takes the fingerprints of what was collected. A stack that was sent needs none, so that only new ones
+/// cost that.
+#[inline(never)]
+fn take_fingerprints(scratch: &mut Scratch) {
+    let n = scratch.functions.n_functions;
+    let mut passed = Passed { scratch };
+    // SAFETY: as in `collect`.
+    unsafe {
+        bpf_loop(n, take_fingerprint as *mut c_void, (&raw mut passed).cast(), 0);
+    }
+}
+
+extern "C" fn take_fingerprint(round: u32, passed: *mut c_void) -> i64 {
+    // SAFETY: the pointer is what `take_fingerprints` passed, which lives while the helper runs.
+    let passed = unsafe { &mut *passed.cast::<Passed<'_>>() };
+    let scratch = &mut *passed.scratch;
+    let Interpreter { parts: offset, name_hash, .. } = scratch.following.interpreter;
+    let Some(sent) = scratch.listed.get_mut(round as usize) else { return STOP };
+    if sent.function.code == 0 {
+        return NEXT;
+    }
+    let mut parts = [0_u64; N_PARTS];
+    let (buffer, addr) =
+        (parts.as_mut_ptr().cast(), sent.function.code.wrapping_add(offset as u64));
+    // SAFETY: the buffer is as long as the helper is told; the helper checks the address.
+    if unsafe { bpf_probe_read_user(buffer, size_of_val(&parts) as u32, addr as *const c_void) }
+        != 0
+    {
+        return NEXT;
+    }
+    if let Some(hash) = user_word(parts[NAME].wrapping_add(name_hash as u64)) {
+        sent.fingerprint = fingerprint(parts, hash);
+    }
+    NEXT
+}
 
 /// Takes one frame.
 extern "C" fn step(_round: u32, passed: *mut c_void) -> i64 {
@@ -245,7 +285,7 @@ extern "C" fn step(_round: u32, passed: *mut c_void) -> i64 {
     following.n_functions = index as u64 + 1;
     following.at = next;
     following.is_broken = 0;
-    scratch.listed[index] = function;
+    scratch.listed[index] = Sent { function, fingerprint: 0 };
     NEXT
 }
 

@@ -1,32 +1,34 @@
 //! Following an interpreter's frames from this side: the same steps as the kernel side's, while the
 //! thread goes on.
 
-use tracer_common::interpreter::{Function, Interpreter, MAX_FRAME, MAX_FUNCTIONS, NOT_BEHIND};
+use tracer_common::interpreter::{
+    Function, Interpreter, MAX_FRAME, MAX_FUNCTIONS, NOT_BEHIND, Sent,
+};
 
 use super::memory::{Fields, Memory};
 
 /// The frames of a thread, innermost first.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Run {
-    pub(super) functions: Vec<Function>,
+    pub(super) functions: Vec<Sent>,
     /// Are there more?
     pub(super) is_cut: bool,
 }
 
 /// The functions that run, by the call of the interpreter's loop that runs them; the innermost call
 /// first, and in each the innermost function first.
-pub(super) type Calls = Vec<Vec<Function>>;
+pub(super) type Calls = Vec<Vec<Sent>>;
 
 impl Run {
     /// The frames by calls. The last one may be a part, when there are more.
     pub(super) fn calls(&self) -> Calls {
         let mut calls = Vec::new();
         let mut call = Vec::new();
-        for function in &self.functions {
-            if function.code != 0 {
-                call.push(*function);
+        for sent in &self.functions {
+            if sent.function.code != 0 {
+                call.push(*sent);
             }
-            if function.ends_call() {
+            if sent.function.ends_call() {
                 calls.push(std::mem::take(&mut call));
             }
         }
@@ -52,7 +54,7 @@ pub(super) fn follow(memory: &impl Memory, interpreter: &Interpreter) -> Option<
     let settled = |run: &Run| {
         let mut functions = run.functions.clone();
         if let Some(innermost) = functions.first_mut() {
-            innermost.place &= 1;
+            innermost.function.place &= 1;
         }
         (functions, run.is_cut)
     };
@@ -81,13 +83,15 @@ fn follow_once(memory: &impl Memory, interpreter: &Interpreter) -> Option<Run> {
             0 => 0,
             offset => (fields.half(offset as usize)? & 0xffff) as u16,
         };
-        run.functions.push(Function::new(
+        let function = Function::new(
             fields.word(interpreter.code as usize)?,
             fields.word(interpreter.instruction as usize)?,
             copy,
             fields.byte(interpreter.mark as usize)?,
             interpreter.mark_from,
-        ));
+        );
+        // A sample is not certain, whatever its code objects were.
+        run.functions.push(Sent { function, fingerprint: 0 });
         at = fields.word(interpreter.previous as usize)?;
     }
     Some(run)

@@ -45,7 +45,7 @@ pub struct Function {
     pub file: Option<Rc<str>>,
     /// The line that it is at.
     pub line: Option<u32>,
-    /// Is it this function for certain? Not where others were in its place.
+    /// Is it this function for certain? Not where another may have been in its place.
     pub is_certain: bool,
 }
 
@@ -144,7 +144,8 @@ impl Interpreters {
     /// The word that stands in a stack's hash for what an interpreter ran on it.
     pub fn word(&self, tid: u32, hash: u64) -> Option<u64> {
         let (_, run) = self.sent.get(&tid).filter(|(sent, _)| *sent == hash)?;
-        let hash = run.functions.iter().fold(FunctionsHash::new(), |hash, at| hash.with(*at));
+        let hash =
+            run.functions.iter().fold(FunctionsHash::new(), |hash, sent| hash.with(sent.function));
         Some(hash.finish())
     }
 
@@ -186,7 +187,7 @@ impl Interpreters {
         let (object, bias) = interpreter(found, stack)?;
         let Space { memory, codes, told } = entry(spaces, space, process)?;
         let loops = loops(found, stack);
-        let mut name = |at| match object.python.name(memory, bias, at, codes) {
+        let mut name = |sent| match object.python.name(memory, bias, sent, codes) {
             Named::Function(function) => Some(function),
             Named::MadeUp => None,
             Named::Gone => Some(freed.clone()),

@@ -19,6 +19,8 @@ const FLAGGED: Interpreter = Interpreter {
     mark: 68,
     mark_from: 0,
     copy: 0,
+    parts: 112,
+    name_hash: 24,
 };
 
 /// Frames of 3.14 without a lock, where one that is nobody's lies behind a call.
@@ -35,10 +37,12 @@ const OWNED: Interpreter = Interpreter {
     mark: 78,
     mark_from: 3,
     copy: 72,
+    parts: 112,
+    name_hash: 24,
 };
 
-fn function(code: u64, instruction: u64) -> Function {
-    Function { code, place: instruction }
+fn function(code: u64, instruction: u64) -> Sent {
+    Sent { function: Function { code, place: instruction }, fingerprint: 0 }
 }
 
 fn flagged(frames: &[(u64, u64, u8)]) -> Flat {
@@ -87,9 +91,10 @@ fn calls_end_before_a_frame_that_is_nobody_s() {
     let calls = run.calls();
     // The last one was there before any call.
     let codes: Vec<Vec<u64>> =
-        calls.iter().map(|call| call.iter().map(|at| at.code).collect()).collect();
+        calls.iter().map(|call| call.iter().map(|at| at.function.code).collect()).collect();
     assert_eq!(codes, [vec![0x8000, 0x8008], vec![0x8018]]);
-    assert!(calls.iter().flatten().all(|at| (at.copy(), at.instruction()) == (5, 0x9000)));
+    let places = |at: &Sent| (at.function.copy(), at.function.instruction());
+    assert!(calls.iter().flatten().all(|at| places(at) == (5, 0x9000)));
 }
 
 #[test]

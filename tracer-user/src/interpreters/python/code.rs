@@ -2,7 +2,7 @@
 
 use std::rc::Rc;
 
-use tracer_common::interpreter::Function;
+use tracer_common::interpreter::{Function, N_PARTS, fingerprint};
 
 use super::Types;
 use super::layout::{CODE, CodeLayout, Layout};
@@ -25,14 +25,14 @@ pub(super) struct Code {
 }
 
 /// Where a code object has what it says. While these are the same, it is the same: the place of one
-/// that was thrown away is soon another's, and so are those of its parts, but the name's own hash
-/// says which name it is.
+/// that was thrown away is soon another's, and so are those of its parts, but the hashes of its names
+/// say which names they are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Parts {
-    file: u64,
-    name: u64,
+    pointers: [u64; N_PARTS],
     name_hash: u64,
-    lines: u64,
+    /// Of the name with those of what it is defined in. It comes when it is needed.
+    whole_hash: u64,
     /// Bytes of its instructions.
     size: u64,
     first_line: u32,
@@ -47,7 +47,7 @@ impl Parts {
         types: &Types<u64>,
         addr: u64,
     ) -> Option<Self> {
-        let CodeLayout { file, name, lines, first_line, copies, .. } = layout.code;
+        let CodeLayout { parts, first_line, copies, .. } = layout.code;
         let mut bytes = [0; CODE];
         let bytes = &mut bytes[..layout.code.instructions.min(CODE)];
         memory.read(addr, bytes)?;
@@ -57,13 +57,16 @@ impl Parts {
             Some(offset) => Some(fields.word(offset)?),
             None => None,
         };
-        let name = fields.word(name)?;
+        let mut pointers = [0; N_PARTS];
+        for (place, pointer) in pointers.iter_mut().enumerate() {
+            *pointer = fields.word(parts + place * 8)?;
+        }
+        let hash = |text: u64| memory.word(text.checked_add(layout.text.hash() as u64)?);
+        let [_, name, whole, _] = pointers;
         Some(Self {
-            file: fields.word(file)?,
-            name,
-            // Behind the length.
-            name_hash: memory.word(name.checked_add(layout.text.length as u64 + 8)?)?,
-            lines: fields.word(lines)?,
+            pointers,
+            name_hash: hash(name)?,
+            whole_hash: hash(whole)?,
             // Two bytes each.
             size: fields.word(usize::try_from(layout.bytes.size).ok()?)?.checked_mul(2)?,
             first_line: fields.half(first_line)?,
@@ -71,10 +74,28 @@ impl Parts {
         })
     }
 
+    /// By which the kernel side tells it from others in its place.
+    pub(super) const fn fingerprint(&self) -> u64 {
+        fingerprint(self.pointers, self.name_hash)
+    }
+
+    const fn file(&self) -> u64 {
+        self.pointers[0]
+    }
+
+    /// With the names of what it is defined in.
+    const fn name(&self) -> u64 {
+        self.pointers[2]
+    }
+
+    const fn lines(&self) -> u64 {
+        self.pointers[3]
+    }
+
     /// Is this code of the interpreter's own, such as what it puts between a class and its `__init__`?
     /// It has its name where others have their file.
     pub(super) const fn is_made_up(&self) -> bool {
-        self.file == self.name
+        self.file() == self.name()
     }
 
     /// Of a function of this code, the bytes between its first instruction and the one that it is at.
@@ -107,15 +128,15 @@ impl Code {
         types: &Types<u64>,
         parts: &Parts,
     ) -> Option<Self> {
-        let head: [u8; 64] = memory.bytes(parts.lines)?;
+        let head: [u8; 64] = memory.bytes(parts.lines())?;
         is_one(layout, types.bytes, &Fields(&head))?;
-        let size = memory.word(parts.lines.checked_add(layout.bytes.size)?)?;
+        let size = memory.word(parts.lines().checked_add(layout.bytes.size)?)?;
         let size = usize::try_from(Some(size).filter(|size| *size <= LONGEST_TABLE)?).ok()?;
         let mut lines = vec![0; size];
-        memory.read(parts.lines.checked_add(layout.bytes.data)?, &mut lines)?;
+        memory.read(parts.lines().checked_add(layout.bytes.data)?, &mut lines)?;
         Some(Self {
-            name: text(memory, layout, types.text, parts.name)?.into(),
-            file: text(memory, layout, types.text, parts.file)?.into(),
+            name: text(memory, layout, types.text, parts.name())?.into(),
+            file: text(memory, layout, types.text, parts.file())?.into(),
             first_line: parts.first_line,
             lines,
         })

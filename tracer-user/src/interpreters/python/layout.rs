@@ -79,9 +79,8 @@ pub(super) enum Entry {
 /// Of `PyCodeObject`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct CodeLayout {
-    pub(super) file: usize,
-    pub(super) name: usize,
-    pub(super) lines: usize,
+    /// Of its file, its name, its name with those of what it is defined in, and its table of lines.
+    pub(super) parts: usize,
     pub(super) first_line: usize,
     pub(super) instructions: usize,
     /// Of the threads' own copies of the instructions.
@@ -99,6 +98,13 @@ pub(super) struct TextLayout {
     pub(super) ascii: u64,
     /// Of the characters otherwise.
     pub(super) wide: u64,
+}
+
+impl TextLayout {
+    /// Of its hash.
+    pub(super) const fn hash(&self) -> usize {
+        self.length + 8
+    }
 }
 
 /// Of `bytes`.
@@ -138,6 +144,8 @@ impl Layout {
             mark: number(mark),
             mark_from,
             copy: number(copy),
+            parts: number(self.code.parts),
+            name_hash: number(self.text.hash()),
         }
     }
 
@@ -169,14 +177,7 @@ impl Layout {
             bytecode_index: None,
             entry: Entry::Flag(68),
         },
-        code: CodeLayout {
-            file: 112,
-            name: 128,
-            lines: 136,
-            first_line: 72,
-            instructions: 184,
-            copies: None,
-        },
+        code: CodeLayout { parts: 112, first_line: 72, instructions: 184, copies: None },
         object_type: 8,
         text: TextLayout { length: 16, state: 32, kind_shift: 2, ascii: 48, wide: 72 },
         bytes: BytesLayout { size: 16, data: 32 },
@@ -196,14 +197,7 @@ impl Layout {
             bytecode_index: None,
             entry: Entry::Owner { owner: 70, first: 3 },
         },
-        code: CodeLayout {
-            file: 112,
-            name: 128,
-            lines: 136,
-            first_line: 68,
-            instructions: 192,
-            copies: None,
-        },
+        code: CodeLayout { parts: 112, first_line: 68, instructions: 192, copies: None },
         object_type: 8,
         text: TextLayout { length: 16, state: 32, kind_shift: 2, ascii: 40, wide: 56 },
         bytes: BytesLayout { size: 16, data: 32 },
@@ -282,10 +276,12 @@ fn told(version: u64, minor: u64, runtime: &[u8]) -> Option<Layout> {
     let frame = FrameLayout { code, previous, instruction, bytecode_index, entry };
     // Code: size.
     told.skip(1);
-    let file = told.within(CODE)?;
+    let parts = told.within(CODE)?;
     told.skip(1);
-    let name = told.within(CODE)?;
-    let lines = told.within(CODE)?;
+    let (whole_name, lines) = (told.within(CODE)?, told.within(CODE)?);
+    if (whole_name, lines) != (parts + 16, parts + 24) {
+        return None;
+    }
     let first_line = told.within(CODE)?;
     told.skip(3);
     let instructions = told.within(CODE)?;
@@ -293,7 +289,7 @@ fn told(version: u64, minor: u64, runtime: &[u8]) -> Option<Layout> {
     if is_14 {
         copies = Some(told.within(CODE)?).filter(|_| is_free_threaded);
     }
-    let code = CodeLayout { file, name, lines, first_line, instructions, copies };
+    let code = CodeLayout { parts, first_line, instructions, copies };
     // Object: size.
     told.skip(1);
     let object_type = told.within(CODE)?;

@@ -10,7 +10,7 @@ mod walk;
 use std::rc::Rc;
 
 use rustc_hash::FxHashMap;
-use tracer_common::interpreter::{Function as RawFunction, Interpreter, Threads};
+use tracer_common::interpreter::{Interpreter, Sent, Threads};
 
 use self::code::{Code, Parts};
 use self::layout::{HEAD, Layout};
@@ -54,10 +54,10 @@ pub(super) struct Codes {
 struct Known {
     parts: Parts,
     code: Code,
-    /// Has its place been another's before?
+    /// Was another one in its place with the same fingerprint?
     is_reused: bool,
-    /// The function at each line of it that was asked for.
-    at_line: FxHashMap<Option<u32>, Rc<Function>>,
+    /// The function at each line of it that was asked for, and whether it was this one for certain.
+    at_line: FxHashMap<(Option<u32>, bool), Rc<Function>>,
 }
 
 /// What is found where a function's code object should be.
@@ -131,7 +131,7 @@ impl Python {
         &self,
         memory: &impl Memory,
         bias: u64,
-        function: RawFunction,
+        function: Sent,
         codes: &mut Codes,
     ) -> Named {
         self.named(memory, bias, function, codes).unwrap_or(Named::Gone)
@@ -141,12 +141,15 @@ impl Python {
         &self,
         memory: &impl Memory,
         bias: u64,
-        function: RawFunction,
+        Sent { function, fingerprint }: Sent,
         codes: &mut Codes,
     ) -> Option<Named> {
         let layout = &self.layout;
         let types = self.types.at(bias);
         let parts = Parts::read(memory, layout, &types, function.code)?;
+        if fingerprint != 0 && fingerprint != parts.fingerprint() {
+            return None;
+        }
         let distance = parts.distance(memory, layout, function)?;
         let known = codes.get(memory, layout, &types, function.code, parts)?;
         let Known { code, at_line, is_reused, .. } = known;
@@ -154,17 +157,18 @@ impl Python {
         if line.is_none() && parts.is_made_up() {
             return Some(Named::MadeUp);
         }
+        let is_certain = fingerprint != 0 && !*is_reused;
         let make = || {
             let (name, file) = (code.name.clone(), Some(code.file.clone()));
-            Function { name, file, line, is_certain: !*is_reused }.into()
+            Function { name, file, line, is_certain }.into()
         };
-        Some(Named::Function(at_line.entry(line).or_insert_with(make).clone()))
+        Some(Named::Function(at_line.entry((line, is_certain)).or_insert_with(make).clone()))
     }
 }
 
 /// Everything that is read of a process which has these bytes from its first address on, and at the
 /// first one its runtime. The functions are of those at these addresses.
-pub(crate) fn read_all(version: u64, bytes: &[u8], functions: [RawFunction; 2]) {
+pub(crate) fn read_all(version: u64, bytes: &[u8], functions: [Sent; 2]) {
     let head = &bytes[..bytes.len().min(HEAD)];
     let Some(layout) = Layout::of(version, head) else { return };
     let first = ObjectAddr(0);
@@ -194,13 +198,18 @@ impl Codes {
     ) -> Option<&mut Known> {
         if self.known.get(&addr).is_none_or(|known| known.parts != parts) {
             let code = Code::read(memory, layout, types, &parts)?;
+            // Its text was its own if it was there all the time.
+            Parts::read(memory, layout, types, addr).filter(|again| *again == parts)?;
             let size = EACH + code.size();
             if self.size + size > MOST_KEPT {
                 *self = Self::default();
             }
             // What it replaces is counted until all of them are dropped.
             self.size += size;
-            let is_reused = self.known.contains_key(&addr);
+            let is_reused = self.known.get(&addr).is_some_and(|known| {
+                known.parts.fingerprint() == parts.fingerprint()
+                    && (known.is_reused || known.code != code)
+            });
             let at_line = FxHashMap::default();
             self.known.insert(addr, Known { parts, code, is_reused, at_line });
         }

@@ -1,7 +1,11 @@
 use proptest::prelude::*;
 
+use tracer_common::interpreter::Sent;
+
 use super::*;
 use crate::interpreters::memory::Flat;
+use crate::interpreters::python::{Codes, Named, Python};
+use crate::target::elf::ObjectAddr;
 
 /// The tables of these two functions are CPython 3.11's own, and so are the answers: `co_lines`.
 ///
@@ -153,7 +157,7 @@ fn code() -> Flat {
     memory.put(0x1308, TYPES.bytes);
     memory.put(0x1010, 10);
     memory.put_byte(0x1000 + 68, 7);
-    for (offset, addr) in [(112, 0x1200_u64), (128, 0x1280), (136, 0x1300)] {
+    for (offset, addr) in [(112, 0x1200_u64), (120, 0x1240), (128, 0x1280), (136, 0x1300)] {
         memory.put(0x1000 + offset, addr);
     }
     for (addr, bytes) in [(0x1200_u64, string("a.py")), (0x1280, string("made"))] {
@@ -161,6 +165,7 @@ fn code() -> Flat {
             memory.put_byte(at, byte);
         }
     }
+    memory.put(0x1240 + 24, 0xade);
     memory.put(0x1280 + 24, 0x5eed);
     memory
 }
@@ -216,6 +221,54 @@ fn an_instruction_outside_is_of_other_code() {
     assert_eq!(distance(first + 20), None);
 }
 
+/// What the function is called that the kernel side saw with this fingerprint, and whether that is
+/// certain. `None` when its code is gone.
+fn named(codes: &mut Codes, memory: &Flat, fingerprint: u64) -> Option<(String, bool)> {
+    let Types { code, text, bytes } = TYPES;
+    let types = Types { code: ObjectAddr(code), text: ObjectAddr(text), bytes: ObjectAddr(bytes) };
+    let python = Python { layout: LAYOUT(), runtime: ObjectAddr(0), types };
+    let function = Function::new(0x1000, 0x1000 + 192, 0, 0, 0);
+    match python.name(memory, 0, Sent { function, fingerprint }, codes) {
+        Named::Function(function) => Some((function.name.to_string(), function.is_certain)),
+        Named::MadeUp => panic!("it has a file"),
+        Named::Gone => None,
+    }
+}
+
+#[test]
+fn code_in_the_place_of_what_was_seen_is_not_taken_for_it() {
+    let mut memory = code();
+    let codes = &mut Codes::default();
+    let seen = parts(&memory).expect("code").fingerprint();
+    let certain = Some(("made".to_owned(), true));
+    assert_eq!(named(codes, &memory, seen), certain);
+    let mut renamed = code();
+    renamed.put(0x1240 + 24, 0xb0b);
+    assert_eq!(named(codes, &renamed, seen), None);
+    // Another one takes its place, with a table of its own.
+    memory.put(0x1380, 1);
+    memory.put(0x1388, TYPES.bytes);
+    memory.put(0x1000 + 136, 0x1380);
+    assert_eq!(named(codes, &memory, seen), None);
+    assert_eq!(named(codes, &memory, parts(&memory).expect("code").fingerprint()), certain);
+    assert_eq!(named(codes, &memory, 0), Some(("made".to_owned(), false)), "nobody saw it");
+}
+
+#[test]
+fn code_that_looks_like_what_was_seen_is_marked() {
+    let mut memory = code();
+    let codes = &mut Codes::default();
+    let seen = parts(&memory).expect("code").fingerprint();
+    assert_eq!(named(codes, &memory, seen), Some(("made".to_owned(), true)));
+    // The whole name had no hash yet.
+    memory.put(0x1280 + 24, 0x0dd);
+    assert_eq!(named(codes, &memory, seen), Some(("made".to_owned(), true)));
+    // All of its parts were thrown away, and others are in their places; only its own name is the same.
+    memory.put(0x1280 + 24, 0x0ff);
+    memory.put_byte(0x1280 + 40, b'f');
+    assert_eq!(named(codes, &memory, seen), Some(("fade".to_owned(), false)));
+}
+
 proptest! {
     #[test]
     fn no_table_makes_it_panic(
@@ -239,7 +292,7 @@ proptest! {
             let function = Function::new(at, instruction, 0, 0, 0);
             let _ = parts.distance(&memory, &layout, function);
             let _ = Code::read(&memory, &layout, &types, &parts);
-            let nearby = Parts { lines: at, name: at, file: at, ..parts };
+            let nearby = Parts { pointers: [at; N_PARTS], ..parts };
             let _ = Code::read(&memory, &layout, &types, &nearby);
         }
     }

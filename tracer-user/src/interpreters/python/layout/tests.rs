@@ -182,14 +182,7 @@ fn a_3_13_tells_its_offsets() {
         bytecode_index: None,
         entry: Entry::Owner { owner: 70, first: 3 },
     };
-    let code = CodeLayout {
-        file: 112,
-        name: 128,
-        lines: 136,
-        first_line: 68,
-        instructions: 200,
-        copies: None,
-    };
+    let code = CodeLayout { parts: 112, first_line: 68, instructions: 200, copies: None };
     let expected = Layout {
         interpreters_head: 632,
         interpreter_next: 7264,
@@ -238,6 +231,8 @@ fn a_thread_is_followed_by_its_layout() {
         mark: 68,
         mark_from: 0,
         copy: 0,
+        parts: 112,
+        name_hash: 24,
     };
     assert_eq!(of_3_11, expected);
     let of_3_14 =
