@@ -116,7 +116,7 @@ pub fn watch(number: RawFd) -> anyhow::Result<()> {
     let tool = getppid();
     let tool_id = u32::try_from(tool.as_raw())?;
     // None when it has ended already.
-    let tool_end = pidfd_open(tool_id).ok();
+    let tool_end = pidfd_open(tool_id).ok().filter(|_| getppid() == tool);
     let input = io::stdin();
     let mut leftovers = Leftovers::default();
     let (mut is_alone, mut is_told, mut is_over) = (false, false, false);
@@ -138,7 +138,12 @@ pub fn watch(number: RawFd) -> anyhow::Result<()> {
         // remove breakpoints, and the programs stop processes for as long. Nobody looks after
         // those.
         is_alone |= Status::read(tool_id).is_ok_and(|now| now.is_over());
-        is_over |= getppid() != tool;
+        // Not when it has another parent: that comes once each of its threads is on its way out, and
+        // the last of them may still have the programs' links to close.
+        is_over |= tool_end.as_ref().is_none_or(has_ended);
+        if is_over {
+            let_programs_end();
+        }
         let longest = u64::try_from(LONGEST_HOLD.as_nanos())?;
         let limit = monotonic_now().saturating_sub(longest);
         let waiting: Vec<u64> = held
@@ -167,6 +172,23 @@ pub fn watch(number: RawFd) -> anyhow::Result<()> {
         poll(&mut fds, PollTimeout::NONE)?;
     }
     Ok(leftovers.take_out()?)
+}
+
+/// Has the process ended, with all of its threads?
+fn has_ended(process: &OwnedFd) -> bool {
+    let mut fds = [PollFd::new(process.as_fd(), PollFlags::POLLIN)];
+    poll(&mut fds, PollTimeout::ZERO).is_ok_and(|n| n > 0)
+}
+
+/// Waits for programs that began before their links were closed, which may stop a process yet: they
+/// are readers of RCU.
+fn let_programs_end() {
+    // SAFETY: takes numbers. It waits for every reader of RCU, on every processor.
+    let status = unsafe { libc::syscall(libc::SYS_membarrier, libc::MEMBARRIER_CMD_GLOBAL, 0, 0) };
+    if status != 0 {
+        // Kernels with processors of their own for real-time work refuse it.
+        thread::sleep(Duration::from_millis(TICK_MS.into()));
+    }
 }
 
 /// Has the signal come that stops it? One that continues it must not come before. To who has ended
