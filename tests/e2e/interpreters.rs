@@ -1,14 +1,16 @@
 //! Functions of Python on the stacks: which, where, and between which native frames.
 
 use std::fs;
+use std::thread::sleep;
+use std::time::Duration;
 
 use nix::sys::signal::{SIGCONT, SIGINT, SIGSTOP};
 use outlive_tests::build::python_extension;
 use outlive_tests::measure::{Measured, measure, measure_running};
 use outlive_tests::needs::python_root;
-use outlive_tests::process::{eventually, state};
+use outlive_tests::process::{PATIENCE, eventually, state};
 use outlive_tests::rootfs::{add_script, inside};
-use outlive_tests::scratch::workloads;
+use outlive_tests::scratch::{Scratch, workloads};
 use outlive_tests::session::{Frame, Stack};
 use outlive_tests::tool::Tool;
 use outlive_tests::workload::{Program, Workload};
@@ -185,8 +187,17 @@ fn functions_of_python_3_14() {
 /// The child has its parent's memory, where the parent's thread is the only one that Python knows.
 fn a_forked_python_is_read() {
     let script = workloads().join("python/forks.py");
+    let scratch = Scratch::new();
+    let all_left = scratch.join("all-left");
     let tool = Tool::new(["run", "-i", "100ms"]).with_folder().args(["--", "/usr/bin/python3"]);
-    let run = tool.args([script]).run();
+    let mut tool = tool.args([&script, &all_left]).start();
+    eventually("the child has left its buffers", || all_left.exists());
+    // For batches to end while it holds them.
+    sleep(Duration::from_secs(2));
+    tool.process.signal(SIGINT);
+    assert!(tool.process.wait(PATIENCE).is_some());
+    fs::remove_file(&all_left).unwrap();
+    let run = tool.wait();
     let session = run.session();
     assert_eq!(session.lost(), 0, "losses {:?}; {}", session.losses, run.story());
     let in_child = |stack: &&Stack| {

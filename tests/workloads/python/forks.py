@@ -1,6 +1,7 @@
-"""Forks a child that leaves fifty buffers of 100,001 bytes and waits to be told to end."""
+"""Forks a child that leaves fifty buffers of 100,001 bytes, makes the file in the argument and ends when it is gone."""
 
 import os
+import sys
 import time
 
 kept = []
@@ -13,8 +14,9 @@ def in_child():
 def child():
     for _ in range(50):
         in_child()
-    # Long enough for batches to end while it holds them.
-    time.sleep(1)
+    os.close(os.open(sys.argv[1], os.O_CREAT | os.O_WRONLY))
+    while os.path.exists(sys.argv[1]):
+        time.sleep(0.02)
 
 
 def main():
